@@ -32,19 +32,19 @@ UNRESOLVED: set[str] = set()
 LINES = {
     "aggregator": 6_536,
     "catalog": 4_309,
-    "cli": 7_177,
+    "cli": 7_183,
     "datasets": 385,
-    "files": 1_357,
-    "http": 5_332,
-    "ingest": 9_158,
+    "files": 1_351,
+    "http": 5_302,
+    "ingest": 9_053,
     "notify": 3_556,
     "packages": 1_171,
     "patches": 434,
-    "processes": 332,
-    "publish": 6_525,
+    "processes": 307,
+    "publish": 6_413,
     "rdf": 2_140,
     "simulate": 808,
-    "source": 5_551,
+    "source": 5_547,
     "spec": 3_635,
     "storage": 1_927,
     "sync": 16_550,
@@ -59,10 +59,10 @@ MOST_MODULES = 340
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {
-    "One changed file, published again": (68, 530),
+    "One changed file, published again": (65, 525),
     "One record announced, until it is published": (63, 440),
-    "The first sync of one resource": (69, 580),
-    "The next sync, of one change": (63, 530),
+    "The first sync of one resource": (65, 575),
+    "The next sync, of one change": (63, 525),
 }
 """How many modules and functions each may pass (`tools.journeys`). A number may only be lowered."""
 

@@ -90,7 +90,9 @@ class FakeDSpace(ScriptedServer):
         self.total: Callable[[int], int] = lambda total: total
         self.unindexed: set[str] = set()
         """Items that the search index does not have."""
-        self.knows_order = self.knows_modified = True
+        self.knows_modified = True
+        self.is_newest_first = True
+        """The order of the search index."""
         self.is_new = False
         """Whether it gives its CSRF token where DSpace 8 does."""
         self.views = 0
@@ -188,8 +190,6 @@ class FakeDSpace(ScriptedServer):
         return self._json({}, Authorization=token)
 
     def _search(self, query: dict[str, list[str]]) -> bytes:
-        if "sort" in query and not self.knows_order:
-            return self._status(422)
         found = [one for one in self.items.values() if one.is_public and one.uuid not in self.unindexed]
         if scope := query.get("scope"):
             found = [one for one in found if scope[0] in (one.collection, *one.mapped)]
@@ -199,7 +199,7 @@ class FakeDSpace(ScriptedServer):
             since = re.fullmatch(r"lastModified:\[(\S+)Z TO \*\]", said[0])
             assert since, said
             found = [one for one in found if one.modified >= since[1]]
-        found.sort(key=lambda one: one.accessioned, reverse="sort" not in query)
+        found.sort(key=lambda one: one.accessioned, reverse=self.is_newest_first)
         objects = [{"hitHighlights": {}, "_embedded": {"indexableObject": self._object(one)}} for one in found]
         listed = json.loads(self._list("objects", objects, query).partition(b"\r\n\r\n")[2])
         return self._json({"type": "discover", "_embedded": {"searchResult": listed, "facets": [{"name": "author"}]}})

@@ -13,6 +13,7 @@ import pytest
 from headwater.errors import StoreFault
 from headwater.ingest import harvested as taking
 from headwater.ingest.dspace import harvester, repository
+from headwater.ingest.push.feed import Feed
 from tests.dspace.fake_dspace import PASSWORD, USER, Bitstream, FakeDSpace, Item, _bundle_id, fake_dspace
 from tests.dspace.harvested_set import HarvestedSet
 from tests.support.program import run_here
@@ -154,14 +155,16 @@ def age(harvested: HarvestedSet, **more: object) -> None:
     catalog.close()
 
 
-def test_an_account_sees_by_the_lists_alone_that_an_item_is_private(
-    dspace: FakeDSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["is_private", "is_restricted", "is_withdrawn"])
+def test_with_an_account_the_lists_alone_tell_that_an_item_is_hidden(
+    how: str, dspace: FakeDSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Every day, as without one: the account would see restricted items as ever."""
     monkeypatch.setenv("DSPACE_PASSWORD", PASSWORD)
     item = fill(dspace)[1]
     harvested = HarvestedSet(tmp_path, dspace, f'user = "{USER}"\npassword_env = "DSPACE_PASSWORD"')
     harvested.run()
-    item.is_private = True
+    setattr(item, how, True)
     age(harvested, listed="2016-01-01T00:00:00Z")
     assert harvested.run()[1]["deleted"] == 2
     assert harvested.holds() == dspace.truth()
@@ -187,7 +190,7 @@ def test_an_audit_does_not_go_on_with_an_old_comparison(dspace: FakeDSpace, harv
     item = fill(dspace)[2]
     harvested.run()
     file_of(item).content = b"changed"
-    age(harvested, phase="check", began="2016-01-01T00:00:00Z")
+    age(harvested, scope="ffffffff", began="2016-01-01T00:00:00Z")
     assert harvested.run("--audit")[1]["changed"] == 1
     assert harvested.holds() == dspace.truth()
 
@@ -264,4 +267,132 @@ def test_what_came_before_a_long_pause_is_recorded(dspace: FakeDSpace, harvested
     statuses = [harvested.run()[0] for _ in range(6)]
     assert statuses[0] == 3
     assert statuses[-1] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+@pytest.mark.parametrize("what", ["item", "file"])
+def test_an_address_that_never_answers_costs_no_other(
+    what: str, dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is taken and published in the same run."""
+    bad = fill(dspace, 8)[3]
+    address = f"/core/items/{bad.uuid}?" if what == "item" else file_of(bad).uuid
+    right = dspace.respond
+    with monkeypatch.context() as patch:
+        patch.setattr(dspace, "respond", lambda got, wire: None if address in got.target else right(got, wire))
+        status, told = harvested.run()
+    assert (status, told["unreadable"]) == (4, 1), harvested.said
+    lost = {bad.uuid, file_of(bad).uuid} if what == "item" else {file_of(bad).uuid}
+    assert harvested.holds().keys() == dspace.truth().keys() - lost
+    assert harvested.run()[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_an_address_that_asks_for_long_pauses_costs_no_other(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    """Nothing is asked for in the pause; then the harvest goes on behind this address."""
+    items = fill(dspace, 8)
+    for number in range(5):
+        items[3].bundles["ORIGINAL"].append(Bitstream(b"%d" % number))
+    bad = file_of(items[3])
+    dspace.instead = lambda request: answer(b"", "503 No", Retry_After="90000") if bad.uuid in request.target else None
+    assert harvested.run()[0] == 3
+    assert bad.uuid in dspace.received[-1].target, "something was asked for in the pause"
+    assert harvested.run()[0] == 3, "it is asked for at the end"
+    assert harvested.holds().keys() == dspace.truth().keys() - {bad.uuid} - {
+        one.uuid for one in items[3].bundles["ORIGINAL"]
+    }
+    items[5].is_withdrawn = True
+    assert [harvested.run("--audit")[0] for _ in range(2)] == [3, 3]
+    assert items[5].uuid not in harvested.holds()
+    dspace.instead = lambda _request: None
+    assert harvested.run()[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_an_estimate_with_an_account_takes_five_requests(dspace: FakeDSpace, tmp_path: Path) -> None:
+    """It needs no password."""
+    fill(dspace, 300)
+    harvested = HarvestedSet(tmp_path, dspace, f'user = "{USER}"\npassword_env = "PATH"')
+    status, told = harvested.run("--dry-run")
+    assert (status, told["records"]) == (0, 300)
+    assert len(dspace.received) == 5
+
+
+def test_consent_needs_no_second_look_at_what_is_gone(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    """It holds for an hour, and looking at many items may take longer."""
+    items = fill(dspace, 40)
+    harvested.run()
+    for item in items[:20]:
+        item.is_withdrawn = True
+    file_of(items[30]).is_restricted = True
+    assert harvested.run("--audit")[0] == 4
+    assert harvested.run()[0] == 4, "it is told until somebody consents"
+    assert run_here("allow-deletions", harvested.config, "d").returncode == 0
+    dspace.received.clear()
+    status, told = harvested.run()
+    assert (status, told["deleted"]) == (0, 41)
+    assert not [one for one in dspace.received if "/core/items/" in one.target]
+    assert harvested.holds() == dspace.truth()
+
+
+def test_what_comes_back_while_its_deletion_is_held_back_stays(dspace: FakeDSpace, harvested: HarvestedSet) -> None:
+    items = fill(dspace, 40)
+    harvested.run()
+    for item in items[:20]:
+        item.is_withdrawn = True
+    assert harvested.run("--audit")[0] == 4
+    for item in items[:20]:
+        item.is_withdrawn = False
+        dspace.edit(item, "Reinstated")
+    assert harvested.run()[0] == 0
+    assert harvested.holds() == dspace.truth()
+    assert {*harvested.changes()} == {("updated", f"items/{one.uuid}.json") for one in items[:20]}
+
+
+def test_files_on_their_way_lie_where_nothing_is_published(dspace: FakeDSpace, tmp_path: Path) -> None:
+    """In a static tree, too: a web server has nothing of a file that is not complete."""
+    fill(dspace, 60)
+    tree = tmp_path / "tree"
+    harvested = HarvestedSet(tmp_path, dspace, address='base_url = "http://source.example"\nto = "tree"')
+    seen = set[Path]()
+    dspace.before = lambda _request: seen.update(one.relative_to(tree) for one in tree.rglob("*") if one.is_file())
+    assert run_here("publish", harvested.config).returncode == 0
+    resources = {one.parts[2:] for one in seen if one.parts[:2] == ("d", "resources")}
+    assert any(one[0] == ".headwater" for one in resources)
+    assert {one[0] for one in resources} <= {".headwater", "items", "bitstreams"}
+    assert not [one for one in resources if one[-1].startswith(".headwater-")]
+
+
+def test_a_withdrawn_file_that_a_kill_has_left_is_removed_within_a_day(
+    dspace: FakeDSpace, harvested: HarvestedSet
+) -> None:
+    """By the comparison of lists alone: in a static tree, anybody has it until then."""
+    fill(dspace)
+    harvested.run()
+    left = harvested.files / "bitstreams" / "x" / "old.pdf"
+    left.parent.mkdir()
+    left.write_bytes(b"withdrawn")
+    age(harvested, listed="2016-01-01T00:00:00Z")
+    assert harvested.run()[0] == 0
+    assert harvested.holds() == dspace.truth()
+
+
+def test_a_first_harvest_that_ends_as_it_opens_the_set_looks_at_nothing_again(
+    dspace: FakeDSpace, harvested: HarvestedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(dspace)
+    right, is_open = Feed.open, iter([False, True])
+
+    def full(feed: Feed) -> None:
+        if next(is_open):
+            right(feed)
+        raise StoreFault("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Feed, "open", full)
+        assert harvested.run()[0] == 6
+        dspace.received.clear()
+        assert harvested.run()[0] == 6
+    assert harvested.run()[0] == 0
+    assert not [one for one in dspace.received if "/core/items/" in one.target]
     assert harvested.holds() == dspace.truth()

@@ -5,13 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import os
+import random
+import threading
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+import msgspec
 import pytest
 
 from headwater.catalog.content import Absence, NoContent
@@ -26,7 +31,7 @@ from headwater.ingest.harvested import Harvested, file_name, take_harvested
 from headwater.ingest.push.feed import Feed
 from headwater.publish import oai_index
 from headwater.publish.link_rules import DescribedRule
-from headwater.publish.oai_index import OaiIndex
+from headwater.publish.oai_index import ListedRecord, ListPlace, OaiIndex
 from headwater.source.config import BadConfiguration, SetConfig, SourceConfig, read_config
 from headwater.source.source import Source
 from headwater.spec.records import Link
@@ -324,14 +329,13 @@ def test_a_harvest_in_pages_of_a_set_that_changes(tmp_path: Path, monkeypatch: p
     files = put(tmp_path / "f", dict.fromkeys(names, MODS % b"old"))
     with repository(tmp_path / "state", files=str(files)) as it:
         found: dict[str, str | None] = {}
-        cursors, sizes = [], []
+        cursors = []
         for number, page in enumerate(it.pages("ListRecords", metadataPrefix="mods")):
             for record in page.iter(f"{OAI}record"):
                 found |= [told(record)]
             token = page.find(f".//{OAI}resumptionToken")
             assert token is not None
             cursors.append(token.get("cursor"))
-            sizes.append(token.get("completeListSize"))
             if number == 0:
                 put(files, {names[0]: MODS % b"new", names[5]: MODS % b"new", "10.xml": MODS % b"new"})
                 (files / names[1]).unlink()
@@ -340,7 +344,6 @@ def test_a_harvest_in_pages_of_a_set_that_changes(tmp_path: Path, monkeypatch: p
         expected |= {it.id(name): "new" for name in (names[0], names[5], "10.xml")}
         assert found == expected | {it.id(names[1]): None}
         assert cursors == ["0", "3", "6", "9", "12"]
-        assert set(sizes) <= {"10", "12"}
         assert token is not None
         assert not token.text  # the last one is empty
 
@@ -422,6 +425,10 @@ def harvested(path: str, octets: bytes, *links: Link) -> Harvested:
     return Harvested(path=path, octets=octets, metadata=Metadata(type="application/xml", links=links))
 
 
+def in_set(spec: str) -> Link:
+    return Link(rel="collection", href=f"http://127.0.0.1:9/?verb=ListRecords&set={quote(spec)}")
+
+
 RECORD = (
     '<record xmlns="http://www.openarchives.org/OAI/2.0/" xmlns:x="urn:x"><header><identifier>{id}</identifier>'
     "<datestamp>2001-01-01</datestamp><setSpec>col:1</setSpec></header><metadata>"
@@ -430,15 +437,21 @@ RECORD = (
 
 
 def test_harvested_records_keep_what_the_repository_said(tmp_path: Path) -> None:
-    """Their identifier, sets and `about`, the prefix and namespace; the datestamp is ours."""
+    """Their identifier, sets and `about`, the prefix and namespace; the datestamp is ours.
+
+    A record whose identifier no file name can hold stands under its URL.
+    """
     root, identifier = tmp_path / "records", "oai:example.org:1/2"
     long = f"oai:example.org:{'x' * 300}"
     options = {"feed": "oai", "url": "http://127.0.0.1:9/", "prefixes": ("meta",), "resource_root": str(root)}
     with repository(tmp_path / "state", **options) as it:
         feed = it.source.push_sets.by_set["s"]
         paths = {one: f"meta/{file_name(one)}" for one in (identifier, long)}
-        found = [harvested(path, RECORD.format(id=one, text="ä").encode()) for one, path in paths.items()]
+        found = [
+            harvested(path, RECORD.format(id=one, text="ä").encode(), in_set("col:1")) for one, path in paths.items()
+        ]
         take_harvested(feed, root, [*found, harvested("files/x.pdf", b"%PDF")], [], {})
+        long = it.id(quote(paths[long]))
         assert it.harvest("meta") == [(identifier, "ä"), (long, "ä")]
         assert [one for one, _text in it.harvest()] == [identifier, long]  # every item has Dublin Core
         answer = it.ask("GetRecord", identifier=identifier, metadataPrefix="meta")
@@ -583,7 +596,7 @@ def test_records_come_and_go_with_what_they_describe(tmp_path: Path) -> None:
 
 
 def test_two_formats_of_one_resource(tmp_path: Path) -> None:
-    """A record in Dublin Core goes before the mapping; an unknown namespace gets a prefix, and two never the same."""
+    """A record in Dublin Core goes before the mapping; a prefix follows from an unknown namespace alone."""
     other = (DescribedRule(content="{stem}.pdf", record=f"{{stem}}.{suffix}") for suffix in ("dc", "one", "two"))
     dc = b'<dc xmlns="http://www.openarchives.org/OAI/2.0/oai_dc/">own</dc>'
     one, two = b'<q:r xmlns:q="urn:one#"/>', b'<q:r xmlns:q="urn:two#"/>'
@@ -592,9 +605,8 @@ def test_two_formats_of_one_resource(tmp_path: Path) -> None:
         assert it.harvest() == [(it.id("a.pdf"), "own")]
         formats = it.ask("ListMetadataFormats", identifier=it.id("a.pdf")).iter(f"{OAI}metadataPrefix")
         prefixes = [str(each.text) for each in formats]
-        assert prefixes[:2] == ["oai_dc", "q"]
-        assert prefixes[2].startswith("q-")
-        assert len(it.harvest("q")) == len(it.harvest(prefixes[2])) == 1
+        assert prefixes == ["oai_dc", "one-67e7facf", "two-36902937"]
+        assert [len(it.harvest(one)) for one in prefixes] == [1, 1, 1]
 
 
 def test_sets_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -612,16 +624,21 @@ def test_sets_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_record_that_cannot_be_read_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index waits, and then has its new state."""
+    """It stays as it was, other records go on, and its new state comes as a change when it can be read."""
+    monkeypatch.setattr(oai, "_FOLLOW_SECONDS", 0.1)
     files = put(tmp_path / "f", {"a.xml": MODS % b"A", "b.xml": MODS % b"B"})
     with repository(tmp_path / "state", files=str(files)) as it:
         assert len(it.harvest("mods")) == 2
         with monkeypatch.context() as patch:
             patch.setattr(type(it.source.contents), "open", lambda *_: NoContent(Absence.UNREADABLE))
-            put(files, {"a.xml": MODS % b"A2"})
+            put(files, {"a.xml": MODS % b"A2", "c.txt": b"c"})
             it.round()
-            assert it.send("verb=ListRecords&metadataPrefix=mods").status == 503
-        assert it.harvest("mods") == [(it.id("b.xml"), "B"), (it.id("a.xml"), "A2")]
+            assert it.harvest("mods") == [(it.id("a.xml"), "A"), (it.id("b.xml"), "B")]
+            assert it.id("c.txt") in it.dates()
+            time.sleep(1.0)
+            asked = str(it.ask("Identify").findtext(f"{OAI}responseDate"))
+        until(lambda: it.harvest("mods") == [(it.id("b.xml"), "B"), (it.id("a.xml"), "A2")])
+        assert it.harvest("mods", from_=asked) == [(it.id("a.xml"), "A2")]
 
 
 def test_a_file_of_a_harvested_set_is_no_item_when_it_is_gone(tmp_path: Path) -> None:
@@ -640,31 +657,28 @@ def test_a_file_of_a_harvested_set_is_no_item_when_it_is_gone(tmp_path: Path) ->
         assert it.harvest("meta") == it.harvest() == [("oai:example.org:1", None)]
 
 
-def test_the_header_of_a_harvested_record_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server takes each token that it gives; of many sets, a record is in the first ones."""
+def test_a_harvested_record_of_an_odd_header_gives_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes each token that it gives, and sets that can be none are encoded."""
     monkeypatch.setattr(oai, "RECORDS", 1)
     root, long = tmp_path / "records", "oai:example.org:" + "x" * 60_000
-    options = {"feed": "oai", "url": "http://127.0.0.1:9/", "prefixes": ("meta",), "resource_root": str(root)}
+    options = {"feed": "oai", "url": "http://127.0.0.1:9/", "prefixes": ("me(ta)",), "resource_root": str(root)}
     with repository(tmp_path / "state", **options) as it:
-        sets = (
-            "".join(f"</setSpec><setSpec>s{number}" for number in range(200)) + "</setSpec><setSpec>" + "a:" * 50 + "a"
-        )
+        folder = file_name("me(ta)")
         some = [
-            harvested(f"meta/{file_name(one)}", RECORD.replace("col:1", text).format(id=one, text="a").encode())
-            for one, text in (("oai:1", sets), (long, "col:1"), ("oai:2", "col:1"))
+            harvested(f"{folder}/{file_name(one)}", RECORD.format(id=one, text="a").encode(), in_set(spec))
+            for one, spec in (("oai:1", "a:" * 50 + "a"), (long, "col:1"), ("oai:2", "col:1"))
         ]
         take_harvested(it.source.push_sets.by_set["s"], root, some, [], {})
-        assert {one for one, _text in it.harvest("meta")} == {"oai:1", "oai:2", it.id(quote(some[1].path))}
-        found = it.ask("GetRecord", identifier="oai:1", metadataPrefix="meta").iter(f"{OAI}setSpec")
-        assert len(list(found)) == 101
+        assert {one for one, _text in it.harvest("me(ta)")} == {"oai:1", "oai:2", it.id(quote(some[1].path))}
+        found = it.ask("GetRecord", identifier="oai:1", metadataPrefix="me(ta)").iter(f"{OAI}setSpec")
+        assert [str(one.text)[:4] for one in found] == ["s", "http"]
 
 
 def test_an_index_reads_what_may_be_a_record_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in small batches."""
     rule = DescribedRule(content="{stem}/*", record="{stem}/about.xml")
     files = {f"{number}/about.xml": MODS % b"one" for number in range(9)}
     put(tmp_path / "f", files | {"0/a.xml": MODS % b"a", "0/b.pdf": b"b", "c.pdf": b"c"})
-    monkeypatch.setattr(oai_index, "_BATCH_OCTETS", 200)
+    monkeypatch.setattr(oai_index, "_BATCH", 2)
     opened, real = [], FileContentReader.open
 
     def noted(self: FileContentReader, name: str, resource: Resource) -> object:
@@ -713,7 +727,8 @@ def test_an_index_that_is_damaged_or_of_another_catalog_is_made_anew(tmp_path: P
     state = tmp_path / "state"
     with repository(state, files=str(files)) as it:
         assert len(it.harvest()) == 1
-    (state / "oai" / "s" / "index.sqlite").write_bytes(b"no database" * 1_000)
+    (path,) = (state / "oai" / "s").iterdir()
+    path.write_bytes(b"no database" * 1_000)
     with repository(state, files=str(files)) as it:
         assert len(it.harvest()) == 1
     for path in state.glob("catalog.sqlite*"):
@@ -728,7 +743,7 @@ def test_an_index_with_damage_in_its_middle_is_made_anew(tmp_path: Path) -> None
     files, state = put(tmp_path / "f", {f"{number:03}.txt": b"x" for number in range(300)}), tmp_path / "state"
     with repository(state, files=str(files)) as it:
         before = states(it)
-    path = state / "oai" / "s" / "index.sqlite"
+    (path,) = (state / "oai" / "s").iterdir()
     octets = bytearray(path.read_bytes())
     octets[4_096 * 10 :] = b"\xee" * (len(octets) - 4_096 * 10)
     path.write_bytes(octets)
@@ -806,3 +821,159 @@ def test_an_index_survives_kills(tmp_path: Path) -> None:
         until(lambda: it.send("verb=Identify").status == 200)
         until(lambda: sum(text is None for _one, text in it.harvest()) == 40, what="the deletions")
         assert len({one for one, _text in it.harvest()}) == 2_000
+
+
+def rebuilt(state: Path) -> None:
+    """Remove the index: the next server makes it of the catalog."""
+    for path in (state / "oai" / "s").iterdir():
+        path.unlink()
+
+
+def test_a_format_that_is_met_later_has_the_deletions_from_before_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is met many batches after them."""
+    monkeypatch.setattr(oai_index, "_BATCH", 2)
+    files = put(tmp_path / "f", {f"{number}.txt": b"x" for number in range(5)} | {"a.xml": MODS % b"A"})
+    with repository(tmp_path / "state", files=str(files)) as it:
+        (files / "a.xml").unlink()
+        it.round()
+        for number in range(5):
+            put(files, {f"{number}.txt": b"new"})
+            it.round()
+        put(files, {"e.xml": MODS % b"E"})
+        it.round()
+    rebuilt(tmp_path / "state")
+    with repository(tmp_path / "state", files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), None), (it.id("e.xml"), "E")]
+
+
+def test_a_busy_set_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a set whose index is being made is told to come again; another set, and documents, answer."""
+    monkeypatch.setattr(oai, "_WAIT_SECONDS", 0.5)
+    files = put(tmp_path / "f", {"a.txt": b"a"})
+    listener = listen("127.0.0.1", 0)
+    url, ends, real = address_url(listener), threading.Event(), OaiIndex.catch_up
+    monkeypatch.setattr(OaiIndex, "catch_up", lambda self: (self.of.name == "s" and ends.wait(30), real(self))[1])
+    sets = tuple(SetConfig(name=name, oai=True, oai_admin=ADMIN, files=str(files)) for name in "st")
+    with Source(SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url=url)) as source:
+        source.run_once()
+        endpoint = OaiEndpoint(source, source.oai_indexes(), dict.fromkeys("st", ADMIN))
+        try:
+            with answering(Application(source, source.roots, routes=endpoint.routes()), listener):
+                with ThreadPoolExecutor(12) as clients:
+                    answers = clients.map(lambda _n: request(url, "/s/oai?verb=Identify").status, range(12))
+                    assert request(url, "/t/oai?verb=Identify").status == 200
+                    assert request(url, "/s/capabilitylist.xml").status == 200
+                    assert {*answers} == {503}
+                ends.set()
+                until(lambda: request(url, "/s/oai?verb=Identify").status == 200)
+        finally:
+            ends.set()
+            endpoint.close()
+
+
+def test_processes_of_different_settings_have_an_index_each(tmp_path: Path) -> None:
+    """Neither empties that of the other; one that nobody uses for a day is removed."""
+    files, state = put(tmp_path / "f", {"a.pdf": b"a", "a.xml": MODS % b"A"}), tmp_path / "state"
+    with repository(state, files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+        (mine,) = (state / "oai" / "s").glob("*.sqlite")
+        (index,) = it.source.oai_indexes().values()
+        of = msgspec.structs.replace(index.of, prefixes=("meta",))
+        other = OaiIndex(state / "oai" / "s", of)
+        assert other.catch_up()
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+        assert len([*(state / "oai" / "s").glob("*.sqlite")]) == 2
+        other.close()
+        index.close()
+    os.utime(mine, (0, 0))
+    with repository(state, files=str(files), described=(PAIR,)) as it:
+        it.harvest()
+    assert mine not in (state / "oai" / "s").iterdir()
+
+
+def test_rules_that_change_are_noticed(tmp_path: Path) -> None:
+    files, state = put(tmp_path / "f", {"a.pdf": b"a", "a.xml": MODS % b"A"}), tmp_path / "state"
+    with repository(state, files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+    with repository(state, files=str(files), described=(PAIR,)) as it:
+        assert it.harvest("mods") == [(it.id("a.pdf"), "A")]
+    with repository(state, files=str(files)) as it:
+        assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+
+
+def test_a_token_whose_records_are_gone_ends_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the settings no longer take what would come; nor is there a token to nothing."""
+    monkeypatch.setattr(oai, "RECORDS", 2)
+    files = put(tmp_path / "f", {f"{number}.txt": b"x" for number in range(4)})
+    hidden = tmp_path / "hidden"
+    hidden.write_text("# nothing\n")
+    with repository(tmp_path / "state", files=str(files), exclude_file=str(hidden)) as it:
+        first = it.ask("ListRecords", metadataPrefix="oai_dc")
+        hidden.write_text("2.txt\n3.txt\n")
+        settle()
+        until(lambda: not it.source.takes("s", b"2.txt"))
+        last = it.ask("ListRecords", resumptionToken=str(first.findtext(f".//{OAI}resumptionToken")))
+        assert last.find(f"{OAI}error") is None
+        assert [one.text for one in last.iter(f"{OAI}resumptionToken")] == [None]
+        assert len(list(it.pages("ListRecords", metadataPrefix="oai_dc"))) == 1
+
+
+def test_records_come_and_go_with_a_record_of_many(tmp_path: Path) -> None:
+    """When it is gone, what it described are items again, as in an index that is made anew."""
+    rule = DescribedRule(content="{stem}/*", record="{stem}/about.xml")
+    files = put(tmp_path / "f", {"1/about.xml": MODS % b"one", "1/a.pdf": b"a", "1/b.pdf": b"b"})
+    with repository(tmp_path / "state", files=str(files), described=(rule,)) as it:
+        assert [one for one, _text in it.harvest()] == [it.id("1/about.xml")]
+        (files / "1/about.xml").unlink()
+        it.round()
+        found = {one: text is not None for one, text in it.harvest()}
+        assert found == {it.id("1/about.xml"): False, it.id("1/a.pdf"): True, it.id("1/b.pdf"): True}
+
+
+def test_an_older_catalog_makes_the_index_anew(tmp_path: Path) -> None:
+    """One that was restored, and has another log since."""
+    files, state = put(tmp_path / "f", {"a.txt": b"a"}), tmp_path / "state"
+    with repository(state, files=str(files)) as it:
+        it.harvest()
+    kept = (state / "catalog.sqlite").read_bytes()
+    put(files, {"b.txt": b"b"})
+    with repository(state, files=str(files)) as it:
+        assert len(it.harvest()) == 2
+    for path in state.glob("catalog.sqlite*"):
+        path.unlink()
+    (state / "catalog.sqlite").write_bytes(kept)
+    (files / "b.txt").unlink()
+    with repository(state, files=str(files)) as it:
+        assert [one for one, _text in it.harvest()] == [it.id("a.txt")]
+
+
+@pytest.mark.parametrize("rule", [PAIR, DescribedRule(content="{stem}/*", record="{stem}/about.xml")])
+def test_an_index_made_anew_lists_the_same_in_the_same_order(tmp_path: Path, rule: DescribedRule) -> None:
+    """As one that has followed each change, whatever changes."""
+    chance = random.Random(3)
+    kinds = ("a.pdf", "b.txt", "a.xml", "about.xml")
+    names = [f"{number}/{kind}" for number in "12" for kind in kinds]
+    files = put(tmp_path / "f", {name: MODS % name.encode() for name in names[::2]})
+    with repository(tmp_path / "state", files=str(files), described=(rule,), max_delete=1.0) as it:
+        (followed,) = it.source.oai_indexes().values()
+        for step in range(12):
+            for name in chance.sample(names, 2):
+                if (files / name).exists() and chance.random() < 0.4:
+                    (files / name).unlink()
+                else:
+                    put(files, {name: MODS % f"{step} {name}".encode()})
+            it.round()
+            fresh = OaiIndex(tmp_path / f"fresh{step}", followed.of)
+            assert living(fresh) == living(followed)
+            fresh.close()
+        followed.close()
+
+
+def living(index: OaiIndex) -> list[ListedRecord]:
+    """All records of an index that are not deleted, in their order."""
+    assert index.catch_up()
+    whole = (ListPlace(prefix, "s", 1 << 62, 0) for prefix in ("oai_dc", "mods"))
+    pages = [index.listed(one, 1_000, 1 << 30, lambda one: not one.is_deleted, headers_only=False)[0] for one in whole]
+    return [one for page in pages for one in page]

@@ -208,3 +208,11 @@ def test_the_same_record_has_the_same_digest_wherever_it_stands() -> None:
     alone = read(page(ONE.record("oai_dc"))).records[0].octets
     among = read(page(TWO.record("oai_dc"), GONE.record("oai_dc"), ONE.record("oai_dc"))).records[2].octets
     assert hashlib.sha256(alone).digest() == hashlib.sha256(among).digest()
+
+
+def test_namespaces_outside_the_records_are_bounded() -> None:
+    """Each record gets a copy of them."""
+    many = "".join(f' xmlns:n{number}="urn:{"x" * 100}{number}"' for number in range(200))
+    body = page(ONE.record("oai_dc")).replace(b"<OAI-PMH ", f"<OAI-PMH{many} ".encode())
+    with pytest.raises(BadPage, match="namespaces"):
+        read(body)

@@ -12,11 +12,11 @@ from headwater.publish.oai_records import (
     OAI,
     XmlRecord,
     dublin_core,
-    harvested_identifier,
     header,
     is_spec,
     read_record,
     spec_of,
+    unescaped,
     with_ancestors,
 )
 
@@ -67,6 +67,9 @@ def test_a_comment_that_holds_the_header_stays_whole() -> None:
         f'<record xmlns="{OAI}"><metadata><a/></metadata></record>',
         f'<record xmlns="{OAI}"><header/><metadata/></record>',
         f'<record xmlns="{OAI}"><header/></record>',
+        f'<record xmlns="{OAI}"><header/><header/><metadata><a/></metadata></record>',
+        f'<record xmlns="{OAI}"><header/><metadata><a/></metadata><header/></record>',
+        f'<record xmlns="{OAI}"><metadata><a/></metadata><header/></record>',
         f'<record xmlns="{OAI}"/>',
         f'<metadata xmlns="{OAI}"/>',
         "{}",
@@ -129,8 +132,8 @@ def test_sets_and_identifiers() -> None:
     assert not is_spec(":".join("a" * 9))
     assert not is_spec("a" * 201)
     assert with_ancestors(["a:b:c", "a:d"]) == ("a", "a:b", "a:b:c", "a:d")
-    assert harvested_identifier("oai:x~2F~C3~A4.xml") == "oai:x/ä"
-    assert harvested_identifier("x" * 130 + "~-" + "0" * 64) is None
+    assert unescaped("oai:x~2F~C3~A4") == "oai:x/ä"
+    assert unescaped("x" * 130 + "~-" + "0" * 64) is None
 
 
 def test_dublin_core_of_anything_is_well_formed() -> None:

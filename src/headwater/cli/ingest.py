@@ -382,7 +382,7 @@ def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool
 @click.argument("url", required=False)
 @option("--prefix PREFIX", "A metadata prefix to harvest (repeatable).", name="prefixes", multiple=True)
 @option("--repository-set SPEC", "One of its sets (repeatable).", name="specs", multiple=True)
-@option("--audit", "Read everything, and delete what is gone.")
+@option("--audit", "Read everything, files as well, and delete what is gone.")
 @option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
 @_set_options
 def oai(
@@ -416,9 +416,15 @@ def _harvested(
     """Harvest into the set that the options name; what is `given` goes before its configuration."""
     options |= {"snapshot": True, "load": False}
     with listening() as listener, _push_target(options, listener) as feed:
-        config = options["push_set"] or SetConfig(name=feed.name, feed="events")
+        known = options["push_set"] or SetConfig(name=feed.name, feed="events")
+        if known.is_harvested and known.feed != kind:
+            raise UsageFault(f"the set is harvested by `headwater ingest {known.feed}`", where=feed.name)
         given = {name: value for name, value in (given | {"resource_root": options["resource_root"]}).items() if value}
-        config = msgspec.structs.replace(config, feed=kind, **{"url": config.url or "", **given})
+        config = msgspec.structs.replace(known, feed=kind, **{"url": known.url or "", **given})
+        is_other = (config.prefixes, config.sets) != (known.prefixes, known.sets)
+        if audit and known.feed == kind and is_other:  # what the other lists have would count as gone
+            what = "--audit reads what the configuration names: leave out --prefix and --repository-set"
+            raise UsageFault(what)
         if not config.url or config.resource_root is None:
             missing = "URL" if not config.url else "folder for the octets of its records"
             raise UsageFault(f"the set has no {missing}", advice=f'Give a set with feed = "{kind}" in --config.')

@@ -8,7 +8,6 @@ the hashing processes import it.
 
 import contextlib
 import errno
-import hashlib
 import os
 import stat
 import sys
@@ -47,11 +46,6 @@ def write_new(path: str, octets: bytes) -> str:
     finally:
         os.close(descriptor)
     return aside
-
-
-def hash_and_write(_settings: object) -> Callable[[list[tuple[str, bytes]]], list[tuple[str, str]]]:
-    """What a process of its own does with files: it gives the SHA-256 of each, and where it was written."""
-    return lambda files: [(hashlib.sha256(octets).hexdigest(), write_new(path, octets)) for path, octets in files]
 
 
 def write_sparse(descriptor: int, octets: bytes) -> None:

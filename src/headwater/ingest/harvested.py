@@ -1,33 +1,42 @@
-"""Takes what was harvested from a repository into a set: octets as files below the set's folder, then as changes.
+"""Harvests a repository into a set: in steps, with octets as files below the set's folder, then as changes.
 
 A file is durable and in its place before the catalog has its digest. Whatever stops a batch between the two, the same
 batch comes again: how far a repository was read is recorded in the batch's own transaction (`Effects.positions`).
 """
 
+import datetime as dt
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.errors import StoreFault
+from headwater.errors import Interrupted, SourceFault, StoreFault
 from headwater.files.file_copies import write_new
 from headwater.files.folder_marks import is_reserved
 from headwater.ingest.deletion_guard import DeletionHold
-from headwater.ingest.push.feed import INVERSE, Draft, Feed, statements_of, with_links
+from headwater.ingest.push.feed import BATCH, INVERSE, Draft, Feed, statements_of, with_links
 from headwater.ingest.push.ingest_state import ABOUT, Effects, Statement
+from headwater.retry import http_second
 from headwater.spec.uris import quote_path
 from headwater.storage.durable import make_folders, sync_many
 
 _LONGEST_NAME: Final = 200  # octets: a file system takes 255, and copies add suffixes
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9._:@-]|^[.-]")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_:@][A-Za-z0-9._:@-]*").fullmatch
-_USUAL: Final = re.compile(r"[A-Za-z0-9._:@~/-]+").fullmatch
+
+
+def http_time(text: str | None) -> dt.datetime | None:
+    """The time that an HTTP header says; None where there is none."""
+    second = http_second(text)
+    return None if second is None else dt.datetime.fromtimestamp(second, dt.UTC)
 
 
 def file_name(identifier: str, suffix: str = "") -> str:
@@ -49,9 +58,9 @@ def file_name(identifier: str, suffix: str = "") -> str:
 class Harvested(msgspec.Struct, kw_only=True, gc=False):
     """One resource as the repository has it now, at this `path` below the set's folder.
 
-    `metadata` has lastmod, type and links; hash and length are those of `octets`. `octets` None: `file`, in the set's
-    folder, has them and is moved to its place, or the file was placed already; then `metadata` has all. `memo` is a
-    private note, by which comparisons know what they have seen.
+    Where `metadata` has no hash, hash and length are made of `octets`. `octets` None: `file`, in the set's folder, has
+    them and is moved to its place, or the file was placed already. `memo` is a private note, by which comparisons know
+    what they have seen.
     """
 
     path: str
@@ -62,9 +71,8 @@ class Harvested(msgspec.Struct, kw_only=True, gc=False):
 
     @property
     def uri(self) -> str:
-        """The catalog's URI."""
-        path = self.path
-        return path.replace(":", "%3A").replace("@", "%40") if _USUAL(path) else quote_path(path.encode())
+        """The catalog's URI; paths are made of names that `file_name` gives."""
+        return self.path.replace(":", "%3A").replace("@", "%40")
 
     def describe(self, digest: str) -> None:
         """Put the SHA-256 and the length of the octets into the metadata."""
@@ -123,16 +131,91 @@ class HarvestEstimate(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
+class NoAnswer(SourceFault):
+    """The repository does not answer, or asks for a pause of `pause_seconds`: nothing more can be asked now."""
+
+    pause_seconds = 0.0
+
+
+class Harvester(ABC):
+    """Harvests a repository into a set, in steps: each is recorded when it ends, and the next run goes on behind it.
+
+    `poll` and `harvest` raise NoAnswer, SourceFault for wrong answers, and what the catalog raises. `tally` is what all
+    steps came to; `fault_code` tells what could not be read.
+    """
+
+    tally: HarvestTally
+    fault_code: ClassVar[str]
+    _steps: Iterator[None] | None = None
+
+    @abstractmethod
+    def steps(self, *, compare: bool) -> Iterator[None]:
+        """The harvest that is due, with a comparison of everything where that is wanted; left at any `yield`."""
+
+    @abstractmethod
+    def estimate(self, *, compare: bool = False) -> HarvestEstimate:
+        """What a harvest will take; records nothing, and asks for little."""
+
+    def poll(self, *, compare: bool = False) -> bool:
+        """Do one step of the harvest that is due. True: it is not complete. A harvest that is stopped ends."""
+        try:
+            self._steps = self._steps or self.steps(compare=compare)
+            next(self._steps)
+        except (StopIteration, Interrupted):
+            self.close()
+            return False
+        except BaseException:
+            self.close()
+            raise
+        return True
+
+    def harvest(self, *, compare: bool = False) -> HarvestTally:
+        """Do a whole harvest, with a comparison of everything where that is wanted or due."""
+        while self.poll(compare=compare):
+            pass
+        return self.tally
+
+    def close(self) -> None:
+        """Leave the harvest that is under way."""
+        self._steps = None
+
+
+def delete_unseen(feed: Feed, gone: Sequence[str], delete: Callable[[Sequence[str]], object]) -> DeletionHold | None:
+    """Delete what a comparison has not found: all of it or nothing, as the guard of the set judges.
+
+    `delete` records the deletions of a batch of these paths. Returns what is held back, which is noted in the catalog,
+    or that nothing is. Raises what `delete` and the catalog raise.
+    """
+    guard, hold = feed.guard if feed.is_open else None, None
+    if guard is not None:
+        hold = guard.judge(feed.catalog.state(feed.name).count, len(gone), found=1)
+    if hold is None:
+        if guard is not None and gone:
+            feed.catalog.record(feed.name, (), feed.clock(), state=guard.counted(len(gone)))
+        with feed.lock:
+            kept, feed.guard = feed.guard, None  # it has judged all of them at once
+            try:
+                for start in range(0, len(gone), BATCH):
+                    delete(gone[start : start + BATCH])
+            finally:
+                feed.guard = kept
+    deleted = len(gone) if hold is None else 0
+    if guard is not None and (noted := guard.after_scan(hold, is_whole=True, deleted=deleted)) is not None:
+        feed.catalog.record(feed.name, (), feed.clock(), state=noted)
+    return hold
+
+
 def take_harvested(
     feed: Feed, folder: Path, found: Sequence[Harvested], gone: Sequence[str], positions: dict[str, bytes]
 ) -> Taken:
     """Record resources that were found, the paths that are gone, and how far was read, all or nothing.
 
-    A resource with the same octets, type and links is no change, whatever its time is. Raises StoreFault, and what
-    `Feed.write` raises: then nothing was recorded, and `positions` are as before.
+    A resource with the same octets, type and links is no change, whatever its time is; where its memo is another, its
+    file is looked at, and written again if it is not as it should be. Raises StoreFault, and what `Feed.write` raises:
+    then nothing was recorded, and `positions` are as before.
     """
     for one in found:
-        if one.octets is not None:
+        if one.octets is not None and one.metadata.hash is None:
             one.describe(hashlib.sha256(one.octets).hexdigest())
     uris, deleted = [one.uri for one in found], dict.fromkeys(quote_path(path.encode()) for path in gone)
 
@@ -148,6 +231,7 @@ def take_harvested(
                 taken.unchanged += 1
                 if before.memo != one.memo:
                     noted.append((uri, one.memo))
+                    placed += [one] if one.octets is not None and not _has(folder / one.path, one.octets) else []
                 continue
             if one.octets is not None and (before is None or before.metadata.hash != metadata.hash):
                 placed.append(one)
@@ -172,15 +256,19 @@ def take_harvested(
 
 def remove_strangers(feed: Feed, folder: Path, below: Sequence[str]) -> None:
     """Remove files in these folders of the set's that the set does not have: a kill after a deletion has left them."""
-    for top in below:
-        for place, _folders, names in os.walk(folder / top):
-            paths = {
-                quote_path(os.fsencode(path.relative_to(folder))): path for path in map(Path(place).joinpath, names)
-            }
-            held = feed.held(paths)
-            for uri, path in paths.items():
-                if uri not in held:
-                    _remove(path)
+    found = (Path(place, name) for top in below for place, _, names in os.walk(folder / top) for name in names)
+    while some := [*islice(found, BATCH)]:
+        paths = {quote_path(os.fsencode(path.relative_to(folder))): path for path in some}
+        for uri in paths.keys() - feed.held(paths).keys():
+            _remove(paths[uri])
+
+
+def _has(path: Path, octets: bytes) -> bool:
+    """Whether a file has these octets."""
+    try:
+        return path.read_bytes() == octets
+    except OSError:
+        return False
 
 
 def _remove(path: Path) -> None:
@@ -194,7 +282,7 @@ def _place(folder: Path, found: Sequence[Harvested]) -> None:
     if not found:
         return
     try:
-        folders = {os.path.dirname(one.path) for one in found}
+        folders = {one.path.rpartition("/")[0] for one in found}
         for below in folders:
             make_folders(folder / below)
         root, written, moved = f"{folder}/", list[str](), dict[str, str]()

@@ -184,31 +184,6 @@ class _Process:
         self._answers.close()
 
 
-class BackgroundProcess:
-    """A process that does jobs in order, while its owner does something else. Close it. Raises OSError: none is had."""
-
-    def __init__(self, program: WorkerProgram) -> None:
-        self._answered = threading.Condition()
-        self._process = _Process(program, self._answered)
-        self._tasks = deque[_Task]()
-
-    def begin(self, job: Any) -> None:
-        """Give it a job."""
-        self._tasks.append(_Task(job, self._process))
-
-    def end(self) -> Any:
-        """Wait for the answer to the first job that was not ended yet; None: the process has died."""
-        task = self._tasks.popleft()
-        with self._answered:
-            while task.is_in_hand:
-                self._answered.wait(_POLL_SECONDS)
-        return task.answer
-
-    def close(self) -> None:
-        """End it, whatever it still does."""
-        self._process.close()
-
-
 def widen(stream: IO[bytes]) -> None:
     """Let the pipe hold more than usual where that can be."""
     if sys.platform == "linux":

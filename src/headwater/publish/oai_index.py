@@ -3,87 +3,84 @@
 It is a cache of the catalog: `catch_up` makes it of the resources as loaded and of the log of changes, and adds what
 came since. The order is that of the log, on whatever machine it is made; so a place in a list is a time and an item,
 and a record that changes while a list is read comes again at its end. The log is never cut, so deletions are told for
-ever.
+ever. Each combination of settings has a file of its own, since what they mean for a record is in it.
 
 A harvested record is an item under its own identifier. Otherwise a resource that describes no other is an item, under
-its URL: with the records that describe it, and else with its own octets if they are metadata. Where one record
-describes many resources (`records_stand_alone`), it is the item, and they are none.
+its URL: with the records that describe it, and with its own octets if they are metadata. Where one record describes
+many resources (`records_stand_alone`), it is the item, and they are none.
 """
 
 import datetime as dt
 import hashlib
-import threading
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from itertools import accumulate, islice
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
-from urllib.parse import unquote, unquote_to_bytes
+from typing import Annotated, Final, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent, read_and_close
-from headwater.catalog.interface import Catalog, Resource
+from headwater.catalog.interface import Catalog, Metadata, Resource
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.publish.added_links import AddedLinks, EntryPlace
+from headwater.publish.link_rules import LinkRules
 from headwater.publish.oai_records import (
     DELETED,
     DUBLIN_CORE,
+    FORMATS,
     RECORD_OCTETS,
     Format,
     XmlRecord,
     dublin_core,
-    harvested_identifier,
     header,
-    is_spec,
     read_record,
     spec_of,
+    unescaped,
     with_ancestors,
 )
-from headwater.spec.records import ChangeKind
+from headwater.spec.records import Link
 from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database, Durability, Schema
-from headwater.storage.transaction import DatabaseFault, Row, Transaction, Values
+from headwater.storage.transaction import Row, Transaction
 
 # ruff: noqa: S608 the only text put into a statement is our own names
 
 _TABLES: Final = """
 CREATE TABLE state (
-  shape TEXT NOT NULL, opened_us INTEGER NOT NULL,  -- settings and catalog of which the index is
-  seq INTEGER NOT NULL, seq_us INTEGER,   -- the last change of the log that is in the index
-  loaded TEXT                             -- URI up to which resources as loaded are in it; NULL: all
+  seq INTEGER NOT NULL, seq_us INTEGER,  -- the last change of the log that is in the index
+  loaded TEXT                            -- URI up to which resources as loaded are in it; NULL: all
 ) STRICT;
-CREATE TABLE format (
-  id INTEGER PRIMARY KEY, prefix TEXT NOT NULL UNIQUE, namespace TEXT NOT NULL, schema TEXT NOT NULL
-) STRICT;
-CREATE TABLE collection (id INTEGER PRIMARY KEY, spec TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT;
+CREATE TABLE format (prefix TEXT NOT NULL UNIQUE, namespace TEXT NOT NULL, schema TEXT NOT NULL) STRICT;
+CREATE TABLE collection (spec TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 CREATE TABLE record (
-  id INTEGER PRIMARY KEY,
-  item TEXT NOT NULL, format INTEGER NOT NULL,
-  source TEXT NOT NULL,                   -- URI of the resource whose metadata it has
-  at_us INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY, item TEXT NOT NULL, prefix TEXT NOT NULL, at_us INTEGER NOT NULL,
+  source TEXT NOT NULL,                  -- URI of the resource whose metadata it has; '': deleted before the index
   is_deleted INTEGER NOT NULL,
-  sets TEXT NOT NULL,                     -- setSpecs of its collections, with blanks between
+  specs TEXT NOT NULL,                   -- setSpecs of its collections, with blanks between
   header BLOB NOT NULL, opening BLOB NOT NULL, rest BLOB NOT NULL,
-  UNIQUE (item, format)
+  UNIQUE (item, prefix)
 ) STRICT;
 CREATE INDEX record_source ON record (source);
-CREATE TABLE place (                      -- of each record in the list of all (collection 0) and those of its sets
-  format INTEGER NOT NULL, collection INTEGER NOT NULL, at_us INTEGER NOT NULL, item TEXT NOT NULL,
-  PRIMARY KEY (format, collection, at_us, item)
+CREATE TABLE place (                     -- of a record in the lists of its sets, of which the whole is one
+  prefix TEXT NOT NULL, spec TEXT NOT NULL, at_us INTEGER NOT NULL, item TEXT NOT NULL,
+  record INTEGER NOT NULL REFERENCES record ON DELETE CASCADE,
+  PRIMARY KEY (prefix, spec, at_us, item)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX place_record ON place (record);
+CREATE TABLE unread (uri TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- resources to be read again
 """
+_WHOLE: Final = "r.item, r.prefix, r.at_us, source, is_deleted, CAST(opening || header || rest AS BLOB)"
+_HEADER: Final = "r.item, r.prefix, r.at_us, source, is_deleted, header"
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
-_BATCH, _BATCH_OCTETS = 1_000, 32 << 20  # changes or resources of one transaction, and octets of their records
-_MOST_FORMATS: Final = 200
-_MOST_SPECS: Final = 100  # of a record
-_IDENTIFIER_OCTETS: Final = 2_000  # a record with a longer one stands under its URL: tokens have room for it
+_BATCH: Final = 1_000  # changes or resources of one transaction
+_UNUSED_SECONDS: Final = 86_400  # a file of other settings goes when nobody has written to it for so long
 
 
 class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
-    """The set of an index: `links` gives its resources their links, `contents` has their octets.
+    """The set of an index: `links` gives its resources their links by `rules`, `contents` has their octets.
 
     `prefixes` are those of a set that was harvested by OAI-PMH: its paths are a prefix and an identifier.
     """
@@ -91,9 +88,9 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     url_prefix: str
     catalog: Catalog
+    rules: LinkRules
     links: AddedLinks
     contents: ContentReader
-    takes: Callable[[bytes], bool] | None = None
     prefixes: tuple[str, ...] = ()
     records_stand_alone: bool = False
 
@@ -105,179 +102,138 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
         """The URI by which the catalog knows what is at a URL."""
         return url.removeprefix(self.url_prefix)
 
-    def identity(self, uri: str) -> tuple[str, str]:
-        """Prefix and identifier of a harvested record, by its path."""
-        prefix, _, name = unquote(uri).partition("/")
-        return prefix, (harvested_identifier(name) if self.prefixes else None) or self.url(uri)
-
-    def linked(self, held: Mapping[str, Resource], uri: str, *rels: str) -> list[str]:
-        """The URIs of what a resource describes and what describes it, as its links say."""
-        links = held[uri].metadata.links if uri in held else ()
-        found = [self.uri(link.href) for link in links if link.rel in (rels or ("describes", "describedby"))]
-        return [one for one in found if one != uri]
-
-    def shows(self, uri: str) -> bool:
-        """Whether the settings take a resource."""
-        return self.takes is None or "://" in uri or self.takes(unquote_to_bytes(uri))
-
-    def shows_record(self, source: str, item: str) -> bool:
-        """Whether the settings take the resource that has a record, and the item under whose URL it stands."""
-        return self.shows(source) and (bool(self.prefixes) or self.shows(self.uri(item)))
-
-    def held(self, uris: Iterable[str]) -> dict[str, Resource]:
-        """Those of the resources that are there and taken, with all their links."""
-        found = self.catalog.get(self.name, [uri for uri in uris if self.shows(uri)])
-        return {one.uri: one for one in self.links.to(found.values(), EntryPlace.RESOURCE_LIST)}
-
-    def record_octets(self, resource: Resource) -> int | None:
-        """How many octets are read to know what record a resource is. None: its type says that it is none."""
-        told = resource.metadata
-        if not any(one in (told.type or "xml") for one in ("xml", "json", "octet-stream")):  # the last: not known
-            return None
-        return told.length if told.length is not None and told.length <= RECORD_OCTETS else 0
-
     def record(self, resource: Resource) -> XmlRecord | Absence | None:
-        """The record that the octets of a resource are; an Absence where another change follows, None for no record.
+        """The record that the octets of a resource are; an Absence where they cannot be read now, None for no record.
 
-        Raises StoreFault where they cannot be read at present: the index waits, for it would announce a deletion.
+        They are read only where the media type does not say that they are no record.
         """
-        if self.record_octets(resource) is None:
+        told = resource.metadata
+        may_be = any(one in (told.type or "xml") for one in ("xml", "json", "octet-stream"))  # the last: not known
+        if not may_be or (told.length or 0) > RECORD_OCTETS:
             return None
         opened = self.contents.open(self.name, resource)
         if not isinstance(opened, NoContent) and opened.octets > RECORD_OCTETS:
             opened.close()
             return None
-        octets = opened if isinstance(opened, NoContent) else read_and_close(opened, resource.metadata)
+        octets = opened if isinstance(opened, NoContent) else read_and_close(opened, told)
         if isinstance(octets, NoContent):
-            if octets.why is Absence.UNREADABLE:
-                raise StoreFault("a record cannot be read at present", where=self.url(resource.uri))
-            return octets.why if octets.why in (Absence.CHANGED, Absence.GONE) else None
+            return None if octets.why is Absence.ELSEWHERE else octets.why
         return read_record(octets)
 
 
-class ListPlace(NamedTuple):
-    """A place in a list: behind the record of this item, which was changed at this time."""
-
-    at_us: int
-    item: str
+Microseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class Wanted(NamedTuple):
-    """What a list has: records in a format and of a collection (0: all), changed within [from_us, until_us)."""
+class ListPlace(msgspec.Struct, frozen=True, array_like=True):
+    """A place in a list: behind the record of `item`, which was changed at `at_us`.
 
-    format: int
-    collection: int
-    from_us: int
-    until_us: int
+    The list has the records in the format `prefix` and of the set `spec` that were changed before `until_us`.
+    """
+
+    prefix: str
+    spec: str
+    until_us: Microseconds
+    at_us: Microseconds
+    item: str = ""
 
 
 class ListedRecord(NamedTuple):
-    """A record of a list, or its header: its place, and the resource whose metadata it has."""
+    """A record or its header: its place, the resource whose metadata it has, and its octets."""
 
-    place: ListPlace
+    item: str
+    prefix: str
+    at_us: int
     source: str
-    is_deleted: bool
+    is_deleted: int
     octets: bytes
 
 
 class OaiIndex:
-    """The index of a set in `folder`, for any number of threads and processes. `is_wanted`: False ends `catch_up`.
+    """The index of a set, in a file of `folder`, for one thread at a time. `is_wanted`: False ends `catch_up`.
 
-    Methods raise StoreFaults, also those of the catalog.
+    It answers when `catch_up` has been True. Methods raise StoreFaults, also those of the catalog.
     """
 
     def __init__(self, folder: Path, of: IndexedSet) -> None:
         self.of, self.is_wanted = of, True
-        self._shape = f"{of.url_prefix} {of.prefixes} {of.records_stand_alone}"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path, self._renewing, self._is_away = folder / "index.sqlite", threading.Lock(), False
-        try:
-            self._database = Database(self._path, _SCHEMA, durability=Durability.NORMAL)
-        except DatabaseFault as fault:
-            if fault.code not in _WORTHLESS:
-                raise
-            self._remove()
-            self._database = Database(self._path, _SCHEMA, durability=Durability.NORMAL)
+        self._folder, self._path = folder, folder
+        self._database: Database | None = None
 
-    def _remove(self) -> None:
-        for suffix in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+    def _open(self, opened_at: dt.datetime) -> Database:
+        """The file for the settings, and for the catalog that was opened at a time."""
+        of = self.of
+        settings = (_TABLES, FORMATS, of.url_prefix, of.prefixes, of.records_stand_alone, of.rules, opened_at)
+        path = self._folder / f"{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}.sqlite"
+        if self._database is None or path != self._path:
+            self.close()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for one in self._folder.glob("*.sqlite"):
+                if one != path and one.stat().st_mtime < time.time() - _UNUSED_SECONDS:
+                    _remove(one)
+            self._path = path
+            self._database = Database(path, _SCHEMA, durability=Durability.NORMAL)
+        return self._database
 
-    def renew(self, fault: HeadwaterError) -> None:
-        """Open the file again after a fault that says it is damaged or was removed: the next `catch_up` fills it."""
-        with self._renewing:
-            is_ours = self.is_wanted and fault.where == str(self._path)
-            if is_ours and (self._is_away or fault.code in {*_WORTHLESS, "HW-DB-12"}):
-                self._is_away = True  # until it is open: a full disk may be in the way
-                self._database.close()
-                if fault.code in _WORTHLESS:  # else another process has made it anew
-                    self._remove()
-                self._database = Database(self._path, _SCHEMA, durability=Durability.NORMAL)
-                self._is_away = False
+    def __enter__(self) -> None:
+        """What is done with the index from here on may find that the file is at fault."""
+
+    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
+        """Give the file up after a fault of its own, and remove it if it is damaged: `catch_up` opens it again."""
+        if isinstance(fault, HeadwaterError) and fault.where == str(self._path):
+            self.close()
+            if fault.code in _WORTHLESS:
+                _remove(self._path)
 
     def close(self) -> None:
         """Give up the file."""
-        self._database.close()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
     # what is asked for
 
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        if self._database is None:
+            raise StoreFault("the index is not open")
+        return self._database.read()
+
     def formats(self) -> list[Format]:
         """All formats."""
-        with self._database.read() as transaction:
-            return [
-                Format(*row) for row in transaction.rows("SELECT prefix, namespace, schema FROM format ORDER BY id")
-            ]
+        with self._reading() as transaction:
+            return [Format(*row) for row in transaction.rows("SELECT * FROM format ORDER BY rowid")]
 
-    def formats_of(self, item: str) -> list[tuple[Format, str, bool]]:
-        """The formats of an item, each with the resource whose metadata its record has, and whether it is deleted."""
-        sql = (
-            "SELECT prefix, namespace, schema, source, is_deleted FROM record AS r JOIN format AS f ON f.id = r.format"
-        )
-        with self._database.read() as transaction:
-            rows = transaction.rows(f"{sql} WHERE item = ? ORDER BY f.id", (item,))
-            return [(Format(*row[:3]), row[3], bool(row[4])) for row in rows]
+    def has_format(self, prefix: str) -> bool:
+        """Whether a format is there: a deleted record may be in one of which no more is known."""
+        sql = "SELECT EXISTS (SELECT 1 FROM format WHERE prefix = ?1) OR EXISTS (SELECT 1 FROM place WHERE prefix = ?1)"
+        with self._reading() as transaction:
+            return bool(transaction.value(sql, (prefix,)))
 
-    def number(self, of: Literal["format.prefix", "collection.spec"], text: str) -> int | None:
-        """The number of a format or a collection."""
-        table, column = of.split(".")
-        with self._database.read() as transaction:
-            found: int | None = transaction.value(f"SELECT id FROM {table} WHERE {column} = ?", (text,))
-        return found
+    def collections(self, after: str, limit: int) -> list[str]:
+        """Up to so many setSpecs of collections, behind one of them."""
+        with self._reading() as transaction:
+            sql = "SELECT spec FROM collection WHERE spec > ? ORDER BY spec LIMIT ?"
+            return [row[0] for row in transaction.rows(sql, (after, limit))]
 
-    def collections(self, after: int, limit: int) -> list[Row]:
-        """Number, setSpec and name of up to so many collections."""
-        with self._database.read() as transaction:
-            return transaction.fetch("SELECT * FROM collection WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
-
-    def record(self, item: str, format_: int) -> ListedRecord | None:
-        """One record."""
-        sql = "SELECT at_us, source, is_deleted, opening, header, rest FROM record WHERE item = ? AND format = ?"
-        with self._database.read() as transaction:
-            row = transaction.one(sql, (item, format_))
-        return None if row is None else ListedRecord(ListPlace(row[0], item), row[1], bool(row[2]), b"".join(row[3:]))
-
-    def count(self, wanted: Wanted) -> int:
-        """How many records a list has."""
-        sql = "SELECT count(*) FROM place WHERE format = ? AND collection = ? AND at_us >= ? AND at_us < ?"
-        with self._database.read() as transaction:
-            return int(transaction.value(sql, wanted))
+    def records(self, item: str) -> list[ListedRecord]:
+        """The records of an item, one for each format that it has or had."""
+        with self._reading() as transaction:
+            rows = transaction.rows(f"SELECT {_WHOLE} FROM record AS r WHERE item = ?", (item,))
+            return [*map(ListedRecord._make, rows)]
 
     def listed(
-        self, wanted: Wanted, after: ListPlace | None, limit: int, octets: int, *, headers_only: bool
+        self, at: ListPlace, limit: int, octets: int, shows: Callable[[ListedRecord], bool], *, headers_only: bool
     ) -> tuple[list[ListedRecord], bool]:
-        """The next records of a list, up to so many and so many octets, and whether there are more."""
+        """The next records of a list that are to be shown, up to so many and so many octets; whether there are more."""
         sql = (
-            f"SELECT p.at_us, p.item, source, is_deleted, {'header' if headers_only else 'opening, header, rest'}"
-            " FROM place AS p CROSS JOIN record AS r ON r.item = p.item AND r.format = p.format WHERE p.format = ?"
-            " AND p.collection = ? AND p.at_us < ? AND (p.at_us, p.item) > (?, ?) ORDER BY p.at_us, p.item"
+            f"SELECT {_HEADER if headers_only else _WHOLE} FROM place AS p CROSS JOIN record AS r ON r.id = p.record"
+            " WHERE p.prefix = ? AND p.spec = ? AND p.at_us < ? AND (p.at_us, p.item) > (?, ?)"
+            " ORDER BY p.at_us, p.item"
         )
-        found, room, start = list[ListedRecord](), octets, after or (wanted.from_us, "")
-        with self._database.read() as transaction:
-            values = (wanted.format, wanted.collection, wanted.until_us, *start)
-            for at_us, item, source, is_deleted, *parts in transaction.rows(sql, values):
-                one = ListedRecord(ListPlace(at_us, item), source, bool(is_deleted), b"".join(parts))
-                room -= len(one.octets)
-                if len(found) == limit or (found and room < 0):
+        found = list[ListedRecord]()
+        with self._reading() as transaction:
+            for one in filter(shows, map(ListedRecord._make, transaction.rows(sql, msgspec.structs.astuple(at)))):
+                octets -= len(one.octets)
+                if len(found) == limit or (found and octets < 0):
                     return found, True
                 found.append(one)
         return found, False
@@ -299,92 +255,87 @@ class OaiIndex:
 
     def catch_up(self) -> bool:
         """Add what has changed; whether all of it is there now."""
-        try:
-            return self._catch_up()
-        except StoreFault as fault:
-            self.renew(fault)
-            raise
-
-    def _catch_up(self) -> bool:
         state = self.of.catalog.state(self.of.name)
         if state.opened_at is None:
             return False
-        with self._database.read() as transaction:
-            position = self._position(transaction)
-        while position is None or position.loaded is not None or position.seq < state.last_seq:
-            if not self.is_wanted:
-                return False
-            position = self._add()
-        return True
+        database = self._open(state.opened_at)
+        while self.is_wanted:
+            with database.read() as transaction:
+                at = self._position(transaction)
+            if at is not None and at.loaded is None and at.seq >= state.last_seq:
+                return True
+            with database.write() as transaction:
+                self._add(transaction)
+        return False
 
     def _position(self, transaction: Transaction) -> "_Position | None":
-        """How far the index is; None where it is of another catalog, or of other settings."""
-        catalog, name = self.of.catalog, self.of.name
-        row = transaction.one("SELECT shape, opened_us, seq, seq_us, loaded FROM state")
-        state = catalog.state(name)
-        opened_us = 0 if state.opened_at is None else to_microseconds(state.opened_at)
-        if row is None or row[:2] != (self._shape, opened_us) or row[2] > state.last_seq:
+        """How far the index is; None where it is empty, or of another log."""
+        if (row := transaction.one("SELECT * FROM state")) is None:
             return None
-        if row[3] is not None and [to_microseconds(one.at) for one in catalog.changes(name, row[2] - 1, 1)] != [row[3]]:
-            return None
-        return _Position(*row[1:])
-
-    def _add(self) -> "_Position":
-        """Add a batch; how far the index is then."""
-        catalog, name = self.of.catalog, self.of.name
-        with self._database.write() as transaction:
-            at = self._position(transaction) or self._begin(transaction)
-            batch = _Batch(transaction, self.of)
-            if at.loaded is not None:
-                resources = catalog.resources(name, at.loaded, _BATCH)
-                resources = resources[: self._fitting(resources)]
-                batch.derive({one.uri: at.opened_us for one in resources if one.seq <= at.seq}, frozenset())
-                at = at._replace(loaded=resources[-1].uri if resources else None)
-            elif changes := catalog.changes(name, at.seq, _BATCH):
-                there = catalog.get(name, list({one.uri for one in changes}))
-                changes = changes[: self._fitting([there.get(one.uri) for one in changes])]
-                latest = {one.uri: one for one in changes}
-                gone = {uri for uri, one in latest.items() if one.change is ChangeKind.DELETED and uri not in there}
-                kept = {uri for uri, one in latest.items() if uri in there and there[uri].seq == one.seq} | gone
-                batch.derive({uri: to_microseconds(latest[uri].at) for uri in latest if uri in kept}, gone)
-                at = at._replace(seq=changes[-1].seq, seq_us=to_microseconds(changes[-1].at))
-            batch.write()
-            transaction.run("UPDATE state SET seq = ?, seq_us = ?, loaded = ?", at[1:])
+        at = _Position(*row)
+        if at.seq_us is None:
             return at
+        last = self.of.catalog.changes(self.of.name, at.seq - 1, 1)
+        return at if [to_microseconds(one.at) for one in last] == [at.seq_us] else None
 
-    def _fitting(self, resources: Sequence[Resource | None]) -> int:
-        """How many of the resources, one at least, have records that one transaction has room for."""
-        sums = accumulate(0 if one is None else self.of.record_octets(one) or 0 for one in resources)
-        return max(1, bisect_right(list(sums), _BATCH_OCTETS))
-
-    def _begin(self, transaction: Transaction) -> "_Position":
-        """Empty the index."""
+    def _add(self, transaction: Transaction) -> None:
+        """Add a batch: of resources as loaded, then of changes."""
         catalog, name = self.of.catalog, self.of.name
-        for table in ("state", "format", "collection", "record", "place"):
-            transaction.run(f"DELETE FROM {table}")
-        transaction.run("INSERT INTO format VALUES (1, ?, ?, ?)", msgspec.structs.astuple(DUBLIN_CORE))
         first = catalog.segments(name)[0]  # a set that was moved here has no log of what was before
-        at = _Position(to_microseconds(first.from_), first.first - 1, None, "")
-        transaction.run("INSERT INTO state VALUES (?, ?, ?, ?, ?)", (self._shape, *at))
-        return at
+        if (at := self._position(transaction)) is None:
+            for table in ("state", "format", "collection", "record", "unread"):
+                transaction.run(f"DELETE FROM {table}")
+            transaction.run("INSERT INTO format VALUES (?, ?, ?)", msgspec.structs.astuple(DUBLIN_CORE))
+            at = _Position(first.first - 1, None, "")
+            transaction.run("INSERT INTO state VALUES (?, ?, ?)", at)
+        if at.loaded is not None:
+            resources = catalog.resources(name, at.loaded, _BATCH)
+            times = {one.uri: to_microseconds(first.from_) for one in resources if one.seq <= at.seq}
+            at = at._replace(loaded=resources[-1].uri if resources else None)
+        else:
+            changes = catalog.changes(name, at.seq, _BATCH)
+            latest = {one.uri: one for one in changes}
+            there = catalog.get(name, list(latest))
+            last = [one for one in latest.values() if one.uri not in there or there[one.uri].seq == one.seq]
+            times = {one.uri: to_microseconds(one.at) for one in last}  # of others a later change tells
+            if changes:  # else another process has added them
+                at = at._replace(seq=changes[-1].seq, seq_us=to_microseconds(changes[-1].at))
+        _Batch(transaction, self.of).add(times)
+        transaction.run("UPDATE state SET seq = ?, seq_us = ?, loaded = ?", at)
+
+    def read_again(self, now: dt.datetime) -> None:
+        """Add what could not be read before and now can: that counts as changed now."""
+        of = self.of
+        with self._reading() as transaction:
+            sql = "SELECT uri FROM unread ORDER BY random() LIMIT ?"
+            uris = [row[0] for row in transaction.rows(sql, (_BATCH,))]
+        there = of.catalog.get(of.name, uris) if uris else {}
+        ready = [uri for uri, one in there.items() if not isinstance(of.record(one), Absence)]
+        if ready and self._database is not None:
+            at_us = to_microseconds(of.catalog.mark(of.name, now))  # no harvester is beyond it
+            with self._database.write() as transaction:
+                _Batch(transaction, of).add(dict.fromkeys(ready, at_us))
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 class _Position(NamedTuple):
-    """How far an index is: its columns in the table of that name."""
+    """How far an index is: its columns in the table `state`."""
 
-    opened_us: int
     seq: int
     seq_us: int | None
     loaded: str | None
 
 
-class _Put(NamedTuple):
-    """A record to be written. `specs` None: those that it had."""
+class _Found(NamedTuple):
+    """A record with the URI of the resource whose metadata it has, and the setSpecs of its collections."""
 
     source: str
-    at_us: int
     record: XmlRecord
-    specs: Collection[str] | None
+    specs: Sequence[str]
 
 
 class _Batch:
@@ -392,143 +343,137 @@ class _Batch:
 
     def __init__(self, transaction: Transaction, of: IndexedSet) -> None:
         self._transaction, self._of = transaction, of
-        rows = transaction.fetch("SELECT prefix, id, namespace FROM format ORDER BY id DESC")
-        self._formats = {row[0]: row[1] for row in rows}
-        self._by_namespace = {row[2]: row[1] for row in rows}
-        self._numbers, self._names = dict[str, int](), dict[str, str]()  # of collections, by setSpec
-        self._puts = dict[tuple[str, int], _Put]()
+        self._links = dict[str, tuple[Link, ...]]()  # of all resources that were looked at, also of those that are gone
+        self._held = dict[str, Resource]()
+        self._unread = set[str]()
+        self._formats = {row[0] for row in transaction.rows("SELECT prefix FROM format")}
 
-    def derive(self, times: dict[str, int], gone: Collection[str]) -> None:
-        """Have written what follows from resources that have their last change at these times, or are `gone`."""
-        of, near, held = self._of, dict(times), self._of.held(times)
-        known = self._known("source", times)
+    def add(self, times: Mapping[str, int]) -> None:
+        """Write what follows from resources that have their last change, perhaps their deletion, at these times."""
+        of, near = self._of, dict(times)
+        self._look(times)
+        stored = self._stored(times)
         if not of.prefixes:
-            by_item = self._known("item", map(of.url, times))
-            for uri, at_us in times.items():  # with what they describe, what describes them, and did so before
-                rows = (*known.get(uri, ()), *by_item.get(of.url(uri), ()))
-                others = {of.uri(row[0]) for row in rows} | {row[2] for row in rows}
-                near |= {one: max(at_us, near.get(one, 0)) for one in (*others, *of.linked(held, uri))}
-            held |= of.held(near.keys() - held.keys())
-            for uri, at_us in list(near.items()):
-                near |= {one: max(at_us, near.get(one, 0)) for one in of.linked(held, uri, "describedby")}
-            held |= of.held(near.keys() - held.keys())
-            held |= of.held({one for uri in near for one in of.linked(held, uri)} - held.keys())
-            known |= self._known("source", near.keys() - times.keys())
-        order = {one: (one in gone, not of.linked(held, one, "describes")) for one in near}
-        for uri in sorted(near, key=order.__getitem__):  # records before what they describe, deletions last
-            is_clear = uri not in held or (self._harvested if of.prefixes else self._item)(uri, held, near[uri])
-            former = known.get(uri) or (self._unseen(uri) if uri in gone else [])
-            for item, format_, source, is_deleted in former if is_clear else ():
-                if (item, format_) not in self._puts and (uri in gone or not is_deleted):
-                    self._puts[item, format_] = _Put(source, near[uri], DELETED, None)
+            for uri, at_us in times.items():  # also what they describe, what describes them, and did so before
+                others = {*self._linked(uri)}
+                for item, _prefix, source, *_ in stored[uri]:
+                    others |= {of.uri(item), source or uri}
+                near |= {one: max(at_us, near.get(one, 0)) for one in others}
+            self._look(near)
+            self._look([one for uri in near for one in self._linked(uri, "describedby")])
+            stored |= self._stored(near.keys() - times.keys())
+        for uri in sorted(near, key=self._held.__contains__):  # deletions first
+            found, is_gone = self._records_of(uri), uri in times and uri not in self._held
+            for item, prefix, source, is_deleted, specs in stored[uri]:
+                if source in self._unread and not is_deleted:
+                    found.pop((item, prefix), None)  # it stays as it is
+                elif (of.prefixes or of.uri(item) == uri) and (is_gone or not is_deleted):
+                    found.setdefault((item, prefix), _Found(source, DELETED, specs.split()))
+            if is_gone and not stored[uri]:
+                found = dict.fromkeys(self._keys(uri), _Found("", DELETED, ()))
+            for (item, prefix), one in found.items():
+                self._put(item, prefix, near[uri], one)
+        self._transaction.many("DELETE FROM unread WHERE uri = ?", [(uri,) for uri in near])
+        self._transaction.many("INSERT OR IGNORE INTO unread VALUES (?)", [(uri,) for uri in self._unread])
 
-    def _unseen(self, uri: str) -> list[Row]:
-        """The records that a resource may have had that was deleted before the index was made: in all formats."""
-        of, formats, (prefix, item) = self._of, list(self._formats.values()), self._of.identity(uri)
-        if of.prefixes:  # else it is a file of a record, and no item
-            formats = [self._format(Format(prefix, "", ""))] if prefix in of.prefixes else []
-            formats += [1] if prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes else []
-        return [(item, one, uri, False) for one in formats]
+    def _look(self, uris: Iterable[str]) -> None:
+        """Ask the catalog for resources; those that are gone have the links that follow from rules."""
+        of = self._of
+        new = [uri for uri in dict.fromkeys(uris) if uri not in self._links]
+        there = of.catalog.get(of.name, new)
+        rows = [there.get(uri) or Resource(uri, Metadata(), b"", 0, 0) for uri in new]
+        for one in of.links.to(rows, EntryPlace.RESOURCE_LIST):
+            self._links[one.uri] = one.metadata.links
+            if one.uri in there:
+                self._held[one.uri] = one
 
-    def _harvested(self, uri: str, held: Mapping[str, Resource], at_us: int) -> bool:
-        """Write the record that was harvested by OAI-PMH; whether it is not about to change."""
-        of, resource, (prefix, item) = self._of, held[uri], self._of.identity(uri)
-        record = of.record(resource) if prefix in of.prefixes else None
-        if isinstance(record, XmlRecord):
-            specs = dict.fromkeys((*record.sets, *self._specs([resource])))
-            told = record.identifier if len(record.identifier.encode()) <= _IDENTIFIER_OCTETS else of.url(uri)
-            item, format_ = told or item, msgspec.structs.replace(record.format, prefix=prefix)
-            self._puts[item, self._format(format_)] = _Put(uri, at_us, record, specs)
-            if prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes:
-                self._puts[item, 1] = _Put(uri, at_us, dublin_core(item, of.url(uri), resource.metadata), specs)
-        return not isinstance(record, Absence)
+    def _linked(self, uri: str, *rels: str) -> list[str]:
+        """The URIs of what a resource describes and what describes it, as its links say."""
+        hrefs = [one.href for one in self._links[uri] if one.rel in (rels or ("describes", "describedby"))]
+        return [one for one in map(self._of.uri, hrefs) if one != uri]
 
-    def _item(self, uri: str, held: Mapping[str, Resource], at_us: int) -> bool:
-        """Write what a resource is: a record of others, or an item; whether it is not about to change."""
-        of, resource = self._of, held[uri]
-        described, abouts = (
-            [one for one in of.linked(held, uri, rel) if one in held] for rel in ("describes", "describedby")
+    def _stored(self, uris: Iterable[str]) -> dict[str, list[Row]]:
+        """The records that have the metadata of these resources, or stand under their URLs."""
+        found: dict[str, list[Row]] = {uri: [] for uri in uris}
+        sql = "SELECT ?1, item, prefix, source, is_deleted, specs FROM record WHERE source = ?1 OR item = ?2"
+        for row in self._transaction.rows_each(sql, [(uri, self._of.url(uri)) for uri in found]):
+            found[row[0]].append(row[1:])
+        return found
+
+    def _records_of(self, uri: str) -> dict[tuple[str, str], _Found]:
+        """The records of a resource, if it is an item, by identifier and prefix; `_unread` gets what cannot be read."""
+        of = self._of
+        if uri not in self._held:
+            return {}
+        if of.prefixes:
+            return self._harvested(uri)
+        abouts, described = (
+            [one for one in self._linked(uri, rel) if one in self._held] for rel in ("describedby", "describes")
         )
-        is_part = bool(abouts) if of.records_stand_alone else bool(described)
-        items = ([] if is_part else [uri]) if of.records_stand_alone else described or [uri]
-        may_be_record = described or of.records_stand_alone or "xml" in (resource.metadata.type or "")
-        record = of.record(resource) if may_be_record and items else None
+        if abouts if of.records_stand_alone else described:  # it is a part of an item
+            return {}
+        item, resource = of.url(uri), self._held[uri]
+        specs = self._specs(uri, *abouts)
+        found = {(item, DUBLIN_CORE.prefix): _Found(uri, dublin_core("", item, resource.metadata), specs)}
+        is_own = of.records_stand_alone or "xml" in (resource.metadata.type or "")
+        for source in (*([uri] if is_own else ()), *([] if of.records_stand_alone else abouts)):
+            record = self._read(source)
+            if record is not None and (source != uri or described or record.is_known):  # other XML is no metadata
+                self._meet(record.format)
+                found[item, record.format.prefix] = _Found(source, record, specs)
+        return found
+
+    def _harvested(self, uri: str) -> dict[tuple[str, str], _Found]:
+        """The same for a resource of a set that was harvested by OAI-PMH."""
+        keys, resource = self._keys(uri), self._held[uri]
+        record = self._read(uri) if keys else None
+        if record is None:
+            return {}
+        self._meet(msgspec.structs.replace(record.format, prefix=keys[0][1]))
+        core = dublin_core(keys[0][0], self._of.url(uri), resource.metadata)
+        specs = self._specs(uri)
+        return {key: _Found(uri, one, specs) for key, one in zip(keys, (record, core), strict=False)}
+
+    def _keys(self, uri: str) -> list[tuple[str, str]]:
+        """Item and prefix of the records that a resource may have, by its URI alone."""
+        of = self._of
+        if not of.prefixes:
+            return [(of.url(uri), prefix) for prefix in self._formats]
+        folder, _, name = unquote(uri).removesuffix(".xml").partition("/")
+        prefix, item = unescaped(folder), unescaped(name) or of.url(uri)
+        if prefix not in of.prefixes:  # it is a file of a record
+            return []
+        is_mapped = prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes
+        return [(item, one) for one in (prefix, *([DUBLIN_CORE.prefix] if is_mapped else []))]
+
+    def _read(self, uri: str) -> XmlRecord | None:
+        record = self._of.record(self._held[uri])
         if isinstance(record, Absence):
-            return False
-        for item in items:
-            specs = self._specs([resource, *(held[one] for one in {item, *abouts} - {uri})])
-            if record is not None and (described or record.is_known):  # any other XML is no metadata
-                number = self._format(record.format, is_named=False)
-                self._puts[of.url(item), number] = _Put(uri, at_us, record, specs)
-            own = self._puts.get((of.url(item), 1))
-            if not is_part and (own is None or own.record is DELETED):
-                core = dublin_core("", of.url(uri), resource.metadata)
-                self._puts[of.url(item), 1] = _Put(uri, at_us, core, specs)
-        return True
+            self._unread.add(uri)
+            return None
+        return record
 
-    def _known(self, column: Literal["item", "source"], texts: Iterable[str]) -> dict[str, list[Row]]:
-        """Item, format and source of records, and whether they are deleted, by the text in this column."""
-        sql = f"SELECT item, format, source, is_deleted, {column} FROM record WHERE {column} = ?"
-        found = dict[str, list[Row]]()
-        for row in self._transaction.rows_each(sql, [(one,) for one in texts]):
-            found.setdefault(row[4], []).append(row[:4])
-        return found
-
-    def _specs(self, resources: Sequence[Resource]) -> list[str]:
+    def _specs(self, *uris: str) -> list[str]:
         """The setSpecs of the collections that resources say they are in."""
-        hrefs = [link.href for one in resources for link in one.metadata.links if link.rel == "collection"]
-        found = {spec_of(href): href for href in hrefs}
-        self._names |= {spec: href for spec, href in found.items() if "~" in spec}  # an address is a name
-        return list(found)
+        return [spec_of(link.href) for uri in uris for link in self._links[uri] if link.rel == "collection"]
 
-    def _format(self, wanted: Format, *, is_named: bool = True) -> int:
-        """The number of a format, made when it is new: known by its prefix, or else by its namespace. 0: too many."""
-        prefix, found = wanted.prefix, self._formats.get(wanted.prefix)
-        if not is_named:
-            found = self._by_namespace.get(wanted.namespace)
-            if found is None and prefix in self._formats:  # another namespace has it
-                prefix += f"-{hashlib.sha256(wanted.namespace.encode()).hexdigest()[:8]}"
-        if found is None and len(self._formats) >= _MOST_FORMATS:
-            return 0
-        if found is None:
-            found = self._formats[prefix] = self._by_namespace[wanted.namespace] = len(self._formats) + 1
-            row = (found, prefix, wanted.namespace, wanted.schema)
-            self._transaction.run("INSERT INTO format VALUES (?, ?, ?, ?)", row)
-        elif is_named and wanted.schema:
-            sql = "UPDATE format SET namespace = ?, schema = ? WHERE id = ? AND schema = ''"
-            self._transaction.run(sql, (wanted.namespace, wanted.schema, found))
-        return found
+    def _meet(self, format_: Format) -> None:
+        """Have a format in the index. When it is new, what was deleted before the index was made is so in it, too."""
+        if format_.prefix not in self._formats:
+            self._formats.add(format_.prefix)
+            self._transaction.run("INSERT INTO format VALUES (?, ?, ?)", msgspec.structs.astuple(format_))
+            sql = "SELECT item, at_us FROM record WHERE source = '' AND prefix = ?"
+            for item, at_us in self._transaction.fetch(sql, (DUBLIN_CORE.prefix,)) if not self._of.prefixes else ():
+                self._put(item, format_.prefix, at_us, _Found("", DELETED, ()))
 
-    def write(self) -> None:
-        """Write all."""
-        run_each = self._transaction.many
-        sql = "SELECT item, format, at_us, sets FROM record WHERE item = ? AND format = ?"
-        before = {(row[0], row[1]): row for row in self._transaction.rows_each(sql, list(self._puts))}
-        rows, places, removed = list[Values](), list[Values](), list[Values]()
-        for (item, format_), (source, at_us, record, given) in self._puts.items():
-            old = before.get((item, format_), (item, format_, None, ""))
-            specs = old[3].split() if given is None else [*islice(filter(is_spec, given), _MOST_SPECS)]
-            told = {"is_deleted": record is DELETED, "declares": record.declares}
-            octets = header(item, at_us, [self._of.name, *specs], **told), record.opening, record.rest
-            rows.append((item, format_, source, at_us, record is DELETED, " ".join(specs), *octets))
-            removed += self._places(item, format_, old[2], old[3].split()) if old[2] is not None else []
-            places += self._places(item, format_, at_us, specs)
-        run_each("DELETE FROM place WHERE format = ? AND collection = ? AND at_us = ? AND item = ?", removed)
-        run_each(
-            "INSERT INTO record (item, format, source, at_us, is_deleted, sets, header, opening, rest)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (item, format) DO UPDATE SET source = excluded.source,"
-            " at_us = excluded.at_us, is_deleted = excluded.is_deleted, sets = excluded.sets,"
-            " header = excluded.header, opening = excluded.opening, rest = excluded.rest",
-            rows,
-        )
-        run_each("INSERT OR IGNORE INTO place VALUES (?, ?, ?, ?)", places)
-
-    def _places(self, item: str, format_: int, at_us: int, specs: Iterable[str]) -> list[Values]:
-        """The rows of a record in the table of places."""
-        for spec in (ancestors := with_ancestors(specs)):
-            if spec not in self._numbers:
-                named = (spec, self._names.get(spec, spec))
-                self._transaction.run("INSERT OR IGNORE INTO collection (spec, name) VALUES (?, ?)", named)
-                sql = "SELECT id FROM collection WHERE spec = ?"
-                self._numbers[spec] = self._transaction.value(sql, (spec,))
-        return [(format_, number, at_us, item) for number in (0, *(self._numbers[spec] for spec in ancestors))]
+    def _put(self, item: str, prefix: str, at_us: int, one: _Found) -> None:
+        """Write a record."""
+        run_each, record, is_deleted = self._transaction.many, one.record, one.record is DELETED
+        specs = [*dict.fromkeys((self._of.name, *one.specs))]
+        head = header(item, at_us, specs, is_deleted=is_deleted, declares=record.declares)
+        row = (item, prefix, at_us, one.source, is_deleted, " ".join(specs), head, record.opening, record.rest)
+        self._transaction.run("DELETE FROM record WHERE item = ? AND prefix = ?", (item, prefix))
+        sql = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
+        number, above = self._transaction.value(sql, row), with_ancestors(specs)
+        run_each("INSERT INTO place VALUES (?, ?, ?, ?, ?)", [(prefix, spec, at_us, item, number) for spec in above])
+        run_each("INSERT OR IGNORE INTO collection VALUES (?)", [(spec,) for spec in above[1:]])

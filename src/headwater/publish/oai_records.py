@@ -10,6 +10,7 @@ import hashlib
 import pyexpat
 import re
 from collections.abc import Iterable
+from pkgutil import get_data
 from typing import Final
 from urllib.parse import parse_qs, unquote_to_bytes
 
@@ -26,7 +27,6 @@ OAI: Final = "http://www.openarchives.org/OAI/2.0/"
 XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 RECORD_OCTETS: Final = 8 << 20  # a record of more is not handed out
 _DEPTH: Final = 500
-_LONGEST_SPEC, _SPEC_LEVELS = 200, 8  # characters of a setSpec, and sets within sets
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -37,37 +37,21 @@ class Format(msgspec.Struct, frozen=True):
     schema: str
 
 
-_FORMATS: Final = """
-oai_dc http://www.openarchives.org/OAI/2.0/oai_dc/ http://www.openarchives.org/OAI/2.0/oai_dc.xsd
-marcxml http://www.loc.gov/MARC21/slim http://www.loc.gov/standards/marcxml/schema/MARC21slim.xsd
-mods http://www.loc.gov/mods/v3 http://www.loc.gov/standards/mods/v3/mods-3-8.xsd
-mets http://www.loc.gov/METS/ http://www.loc.gov/standards/mets/mets.xsd
-dim http://www.dspace.org/xmlns/dspace/dim http://www.dspace.org/schema/dim.xsd
-qdc http://dspace.org/qualifieddc/ http://dublincore.org/schemas/xmls/qdc/2006/01/06/dcterms.xsd
-oai_etdms http://www.ndltd.org/standards/metadata/etdms/1.1/ http://www.ndltd.org/standards/metadata/etdms/1-1/etdms.xsd
-datacite http://datacite.org/schema/kernel-4 http://schema.datacite.org/meta/kernel-4/metadata.xsd
-oai_datacite http://schema.datacite.org/oai/oai-1.1/ http://schema.datacite.org/oai/oai-1.1/oai.xsd
-oai_openaire http://namespace.openaire.eu/schema/oaire/ https://www.openaire.eu/schema/repo-lit/4.0/openaire.xsd
-jpcoar_2.0 https://github.com/JPCOAR/schema/blob/master/2.0/ https://github.com/JPCOAR/schema/raw/master/2.0/jpcoar_scm.xsd
-lido http://www.lido-schema.org http://www.lido-schema.org/schema/v1.0/lido-v1.0.xsd
-ead urn:isbn:1-931666-22-9 http://www.loc.gov/ead/ead.xsd
-"""
-_KNOWN: Final = {one.namespace: one for one in (Format(*line.split()) for line in _FORMATS.strip().splitlines())}
+FORMATS: Final = (get_data("headwater.publish", "oai_formats.txt") or b"").decode()  # prefix, namespace, schema
+_KNOWN: Final = {one.namespace: one for one in (Format(*line.split()) for line in FORMATS.splitlines())}
 DUBLIN_CORE: Final = _KNOWN[f"{OAI}oai_dc/"]
 
 
 class XmlRecord(msgspec.Struct, frozen=True):
     """A resource as the octets before and after the `header` of its record, with the format of its metadata.
 
-    `declares`: the header has to say its namespace itself. `identifier` and `sets` are those of a harvested header.
+    `declares`: the header has to say its namespace itself.
     """
 
     format: Format
     opening: bytes
     rest: bytes
     declares: bool = False
-    identifier: str = ""
-    sets: tuple[str, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -77,131 +61,100 @@ class XmlRecord(msgspec.Struct, frozen=True):
 
 _OPENING: Final = b"<record>"
 _CLOSING: Final = b"</record>"
+_RECORD, _HEADER, _METADATA, _ABOUT = (f"{OAI} {name}" for name in ("record", "header", "metadata", "about"))
 _TAG = re.compile(rb"<[^\s/>]+(?:[^>\"']|\"[^\"]*\"|'[^']*')*>")
 _NAME = re.compile(rb"<[^\s/>]+")
-_UNFIT_IN_PREFIX = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def read_record(octets: bytes) -> XmlRecord | None:
     """The record that the octets of a resource make: XML, or the metadata of an item as DSpace gives them.
 
-    None for what is neither, has a DTD, or breaks a bound.
+    None for what is neither, has a DTD, or breaks a bound, and for a record with other parts than OAI-PMH has.
     """
     try:
         if octets.startswith(b"{"):
             return _of_dspace(from_json(octets, _DspaceItem))
         if not octets.startswith(b"<") or octets[1:2] == b"\0" or b"encoding" in octets[:100]:
             octets = Utf8Input(None, ReaderWarnings(), lambda *_: None).push(octets, final=True)
-        return _Reading(octets).record()
+        return _of_xml(octets, *_elements(octets))
     except (pyexpat.ExpatError, DocumentFault, UnicodeDecodeError, msgspec.DecodeError):
         return None
 
 
-class _Reading:
-    """One document: where its root, and the header of a harvested record, begin and end."""
+class _Element(msgspec.Struct, gc=False):
+    """An element: how deep it lies, where it begins and ends, and its schema locations."""
 
-    def __init__(self, octets: bytes) -> None:
-        self._octets = octets
-        self._depth, self._names = 0, list[str]()  # of the elements that are open, the first three
-        self._root, self._within = "", 0  # the depth at which metadata stand
-        self._root_at = self._end_at = self._header_at = self._header_end_at = -1
-        self._has_default = False
-        self._payload: tuple[str, str] | None = None  # name and schema locations of the root of the metadata
-        self._text: list[str] | None = None
-        self._identifier = ""
-        self._sets: list[str] = []
-        parser = self._parser = pyexpat.ParserCreate("utf-8", " ")
-        parser.namespace_prefixes = True
-        parser.buffer_text = True
-        parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
-        parser.CharacterDataHandler = self._characters
-        parser.StartDoctypeDeclHandler = self._refuse
-        parser.StartNamespaceDeclHandler = self._declared
-        parser.Parse(octets, True)  # noqa: FBT003 (takes no name)
+    name: str
+    depth: int
+    start: int
+    end: int = 0
+    locations: str = ""
 
-    def record(self) -> XmlRecord | None:
-        """The parts; None for a record without a header or metadata."""
-        is_record = self._root == f"{OAI} record"
-        if self._payload is None or (is_record and self._header_end_at < 0):
-            return None
-        whole = self._octets[self._root_at : self._header_at if is_record else self._end_at]
-        if not self._has_default:  # what has no namespace must not get that of the answer in which it stands
-            whole = _NAME.sub(rb'\g<0> xmlns=""', whole, count=1)
-        told = _format_of(*self._payload)
-        if is_record:
-            declares = not self._has_default or b":" in whole.split(maxsplit=1)[0]
-            rest = self._octets[self._header_end_at : self._end_at]
-            return XmlRecord(told, whole, rest, declares, self._identifier, tuple(self._sets))
-        body = whole if self._root == f"{OAI} metadata" else b"<metadata>" + whole + b"</metadata>"
-        return XmlRecord(told, _OPENING, body + _CLOSING)
 
-    def _declared(self, prefix: str | None, _uri: str | None) -> None:
-        self._has_default = self._has_default or (prefix is None and not self._depth)
+def _elements(octets: bytes) -> tuple[list[_Element], bool]:
+    """The elements of the first three levels, in order; whether the root declares a namespace without a prefix.
 
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        depth = self._depth
-        self._depth += 1
-        if depth > 2:  # nothing in there matters
-            if depth > _DEPTH:
-                raise DocumentFault("elements within elements, too deep")
-            return
-        expanded = name.rpartition(" ")[0] if name.count(" ") > 1 else name
-        if depth == 0:
-            self._root, self._root_at = expanded, self._parser.CurrentByteIndex
-            self._within = {f"{OAI} record": 2, f"{OAI} metadata": 1}.get(expanded, 0)
-        within, above = self._within, self._names[-1] if depth else ""
-        if within == 2 and depth == 1 and expanded == f"{OAI} header" and self._header_at < 0:
-            self._header_at = self._parser.CurrentByteIndex
-        elif within == 2 and depth == 2 and above == f"{OAI} header":
-            self._text = []
-        if self._payload is None and depth == within and (within < 2 or above == f"{OAI} metadata"):
-            locations = next((text for key, text in attributes.items() if key.startswith(f"{XSI} schemaLocation")), "")
-            self._payload = name, locations
-        self._names.append(expanded)
+    Raises ExpatError; DocumentFault for a document type declaration, and for elements that lie too deep.
+    """
+    parser = pyexpat.ParserCreate("utf-8", " ")
+    found, opened, declared = list[_Element](), list[_Element](), list[bool]()
 
-    def _end(self, _name: str) -> None:
-        self._depth -= 1
-        if self._depth > 2:
-            return
-        name = self._names.pop()
-        if self._text is not None and self._depth == 2:
-            text = "".join(self._text).strip()
-            if name == f"{OAI} identifier":
-                self._identifier = text
-            elif name == f"{OAI} setSpec":
-                self._sets.append(text)
-            self._text = None
-        elif self._depth == 1 and name == f"{OAI} header" and self._header_end_at < 0:
-            self._header_end_at = self._end_of(self._header_at)
-        elif self._depth == 0:
-            self._end_at = self._end_of(self._root_at)
+    def start(name: str, attributes: dict[str, str]) -> None:
+        one = _Element(name, len(opened), parser.CurrentByteIndex)
+        opened.append(one)
+        if one.depth < 3:
+            one.locations = attributes.get(f"{XSI} schemaLocation", "")
+            found.append(one)
+        elif one.depth > _DEPTH:
+            raise DocumentFault("elements within elements, too deep")
 
-    def _end_of(self, start: int) -> int:
-        """Where the element ends that began there, at its end."""
-        tag = _TAG.match(self._octets, start)
-        if tag is not None and tag[0].endswith(b"/>"):
-            return tag.end()
-        return self._octets.find(b">", self._parser.CurrentByteIndex) + 1
+    def end(_name: str) -> None:
+        one = opened.pop()
+        if one.depth < 2:
+            tag = _TAG.match(octets, one.start)
+            is_empty = tag is not None and tag[0].endswith(b"/>")
+            one.end = tag.end() if tag and is_empty else octets.find(b">", parser.CurrentByteIndex) + 1
 
-    def _characters(self, text: str) -> None:
-        if self._text is not None:
-            self._text.append(text)
-
-    def _refuse(self, *_of: object) -> None:
+    def refuse(*_of: object) -> None:
         raise DocumentFault("a document type declaration")
 
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, refuse
+    parser.StartNamespaceDeclHandler = lambda prefix, _uri: declared.append(not prefix and not opened)
+    parser.Parse(octets, True)  # noqa: FBT003 (takes no name)
+    return found, any(declared)
 
-def _format_of(name: str, locations: str) -> Format:
-    """The format of metadata with this root: namespace, local name and prefix, and its schema locations."""
-    parts = name.split(" ")
-    namespace, local, written = (["", *parts, ""] if len(parts) == 1 else [*parts, ""])[:3]
-    pairs = locations.split()
-    schema = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(namespace)
+
+def _of_xml(octets: bytes, elements: list[_Element], has_default: bool) -> XmlRecord | None:  # noqa: FBT001
+    """The record that a document of these elements is: a harvested one, its `metadata`, or what stands in these."""
+    root, parts = elements[0], [one for one in elements if one.depth == 1]
+    names, is_record = [one.name for one in parts], root.name == _RECORD
+    if is_record and (names[:2] != [_HEADER, _METADATA] or {*names[2:]} - {_ABOUT}):
+        return None
+    payloads = parts if root.name == _METADATA else [root]
+    if is_record:
+        payloads = [one for one in elements if one.depth == 2 and parts[1].start < one.start < parts[1].end]
+    if not payloads:
+        return None
+    whole = octets[root.start : parts[0].start if is_record else root.end]
+    if not has_default:  # what has no namespace must not get that of the answer in which it stands
+        whole = _NAME.sub(rb'\g<0> xmlns=""', whole, count=1)
+    told = _format_of(payloads[0])
+    if is_record:
+        return XmlRecord(told, whole, octets[parts[0].end : root.end], declares=True)
+    body = whole if root.name == _METADATA else b"<metadata>" + whole + b"</metadata>"
+    return XmlRecord(told, _OPENING, body + _CLOSING)
+
+
+def _format_of(root: _Element) -> Format:
+    """The format of metadata. A namespace that is not known has its last part and a digest as prefix."""
+    namespace = root.name.rpartition(" ")[0]
     if (known := _KNOWN.get(namespace)) is not None:
-        return known if schema is None else msgspec.structs.replace(known, schema=schema)
-    last = re.split(r"[/#:]", namespace.rstrip("/#"))[-1]
-    fitting = (_UNFIT_IN_PREFIX.sub("-", text).strip("-.") for text in (written, last, local, "xml"))
-    return Format(next(filter(None, fitting))[:64], namespace, schema or namespace)
+        return known
+    pairs = root.locations.split()
+    schema = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(namespace, namespace)
+    last = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/#:]", namespace.rstrip("/#:"))[-1])
+    digest = hashlib.sha256(namespace.encode()).hexdigest()
+    return Format(f"{last.strip('-.')[:64] or 'xml'}-{digest[:8]}", namespace, schema)
 
 
 # headers
@@ -229,7 +182,7 @@ def header(identifier: str, at_us: int, specs: Iterable[str], *, is_deleted: boo
 
 # sets
 
-_SPEC = re.compile(r"[A-Za-z0-9_.!~*'()-]+(?::[A-Za-z0-9_.!~*'()-]+)*")
+_SPEC = re.compile(r"(?=.{1,200}\Z)[A-Za-z0-9_.!~*'()-]+(?::[A-Za-z0-9_.!~*'()-]+){0,7}")
 _UNFIT_IN_SPEC = re.compile(rb"[^A-Za-z0-9._-]")
 
 
@@ -240,7 +193,7 @@ def is_text(text: str) -> bool:
 
 def is_spec(text: str) -> bool:
     """Whether the text can be a setSpec, of at most 200 characters and 8 levels."""
-    return len(text) <= _LONGEST_SPEC and text.count(":") < _SPEC_LEVELS and _SPEC.fullmatch(text) is not None
+    return _SPEC.fullmatch(text) is not None
 
 
 def spec_of(href: str) -> str:
@@ -255,22 +208,16 @@ def spec_of(href: str) -> str:
 
 def with_ancestors(specs: Iterable[str]) -> tuple[str, ...]:
     """The sets, and those above them in the hierarchy."""
-    found: dict[str, None] = {}
-    for spec in specs:
-        parts = spec.split(":")
-        found |= dict.fromkeys(":".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return tuple(found)
+    levels = (spec.split(":") for spec in specs)
+    return tuple(dict.fromkeys(":".join(one[:count]) for one in levels for count in range(1, len(one) + 1)))
 
-
-# identifiers of harvested records
 
 _ESCAPED = re.compile(rb"~([0-9A-F]{2})")
 _DIGEST = re.compile(r"~-[0-9a-f]{64}\Z")
 
 
-def harvested_identifier(name: str) -> str | None:
-    """The identifier for which a file name stands (`ingest/harvested.py`); None where it holds a digest alone."""
-    name = name.removesuffix(".xml")
+def unescaped(name: str) -> str | None:
+    """The text for which a setSpec or a file name of a record stands (`ingest/harvested.py`); None: for its digest."""
     if _DIGEST.search(name):
         return None
     octets = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), name.encode("utf-8", "replace"))
@@ -308,14 +255,10 @@ def _of_elements(told: Iterable[tuple[str, str]]) -> XmlRecord:
     return XmlRecord(DUBLIN_CORE, _OPENING, _START + elements + b"</oai_dc:dc></metadata>" + _CLOSING)
 
 
-class _DspaceValue(msgspec.Struct):
-    value: str | None = None
-
-
 class _DspaceItem(msgspec.Struct):
     """What `ingest/dspace` keeps of an item, as far as it matters here."""
 
-    metadata: dict[str, list[_DspaceValue]]
+    metadata: dict[str, list[dict[str, str | float | None]]]
 
 
 _DC: Final = re.compile(
@@ -331,7 +274,7 @@ def _of_dspace(item: _DspaceItem) -> XmlRecord:
         schema, name, qualifier = (*field.split("."), "", "")[:3]
         name = "creator" if (name, qualifier) == ("contributor", "author") else name
         if schema == "dc" and _DC.fullmatch(name) and qualifier != "provenance":
-            told += [(name, one.value) for one in values if one.value]
+            told += [(name, text) for one in values if (text := one.get("value")) and isinstance(text, str)]
     return _of_elements(told)
 
 

@@ -228,8 +228,8 @@ class Publisher:
         pages = ResourceLists(job, changes.publish)
         state = self._options.spool if settings.dataset else None
         dataset, patches = publish_dataset(job, state) if state is not None else ((), [])
-        archives = Archives(job)
-        archive = archives.publish()
+        archives = Archives(job) if settings.archive or before.archive is not None else None
+        archive = archives.publish() if archives is not None else None
         changes.publish(job.snapshot.segments)
         pages.publish()
         resource_dump, is_withdrawn = publish_resource_dump(job) if settings.dump else (None, False)
@@ -249,7 +249,7 @@ class Publisher:
             with_later = publication.resource_dump is not None and publication.resource_dump.is_offered
             content = document_content.capability_list(site, settings, with_later=with_later)
             job.store_writer.document(capability_list_name(job.name), *content)
-        known = {*published_names(job.name, before), *archives.dropped, *changes.dropped}
+        known = {*published_names(job.name, before), *(archives.dropped if archives else ()), *changes.dropped}
         if job.refresh is Refresh.ALL:  # strays
             known |= {one for one in job.context.store.names(f"{job.name}/") if is_part_name(job.name, one)}
         packages = set(job.context.store.names(f"{job.name}/resourcedump/")) if is_withdrawn else set[str]()

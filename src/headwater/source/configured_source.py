@@ -46,10 +46,11 @@ from headwater.versions.store import VersionStore
 
 if TYPE_CHECKING:
     from headwater.ingest.folder.walk import Folder
+    from headwater.ingest.harvested import Harvester
     from headwater.ingest.push.feed import Feed
     from headwater.publish.oai_index import OaiIndex
     from headwater.source.health import PushTarget
-    from headwater.source.published_feed import Follower, Harvester
+    from headwater.source.published_feed import Follower
 
 
 # The push sets: feeds, targets and tasks from their configuration
@@ -133,8 +134,14 @@ def harvester(
     stop: Callable[[], bool] = lambda: False,
     longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
 ) -> Harvester:
-    """What reads the repository of a set. Raises UsageFault."""
+    """What reads the repository of a set. Raises UsageFault, also where its records are in another folder."""
     root, hear = Path(config.resource_root or ""), of_set(listener, config.name)
+    if not root.is_dir() and any(one.name == feed.name and one.count for one in feed.catalog.sets()):
+        raise UsageFault(
+            "the records that were harvested are in another folder",
+            where=f"{config.name}: {root}",
+            advice="Keep `to` and `state` as they were then, or give this configuration a state of its own.",
+        )
     if config.feed == "oai":
         from headwater.ingest.oai.harvester import OaiHarvester, OaiLists
 
@@ -160,7 +167,7 @@ def harvester(
         stop=stop,
         longest_wait_seconds=longest_wait_seconds,
     )
-    made = DSpaceHarvester(feed, root, repository, listener=hear, stop=stop)
+    made = DSpaceHarvester(feed, root, repository, listener=hear)
     made.bundles, made.compare_seconds = config.bundles, config.compare_seconds
     return made
 
@@ -367,9 +374,9 @@ class ConfiguredSource:
                     name=one.name,
                     url_prefix=self.site.resource_prefix(one.name),
                     catalog=self.catalog,
+                    rules=self.site.settings(one.name).links,
                     links=AddedLinks(self.site, self.site.settings(one.name), self.catalog),
                     contents=self.contents,
-                    takes=partial(self.takes, one.name) if one.files or one.copy else None,
                     prefixes=one.prefixes if one.feed == "oai" else (),
                     records_stand_alone=one.is_harvested or any("*" in rule.content for rule in one.described),
                 ),
@@ -385,15 +392,16 @@ class ConfiguredSource:
 
     def kept_of(self, config: SetConfig) -> KeptChanges:
         """How a set keeps its changes."""
-        return kept_changes(config, self.versions, self.histories.get(config.name))
+        return kept_changes(config, self.versions if self.has_versions else None, self.histories.get(config.name))
 
     def close(self) -> None:
         """Give up the files."""
-        self.versions.close()
+        if self.has_versions:
+            self.versions.close()
         self.catalog.close()
 
 
-def kept_changes(config: SetConfig | None, store: VersionStore, history: History | None) -> KeptChanges:
+def kept_changes(config: SetConfig | None, store: VersionStore | None, history: History | None) -> KeptChanges:
     """What a set keeps as it is configured; without a configuration only a history that goes on."""
     patch, is_dumped = (config.patch, config.change_dump) if config is not None else ((), False)
     if not (patch or is_dumped or history is not None):

@@ -9,7 +9,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.progress import silent
@@ -18,7 +18,7 @@ from headwater.source.scheduler import Urgency
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
 
 if TYPE_CHECKING:
-    from headwater.ingest.harvested import HarvestEstimate, HarvestTally
+    from headwater.ingest.harvested import Harvester
 
 LOOK_SECONDS: Final = 0.25  # between looks at what others have recorded …
 LOOKS: Final = TimeShare(0.05)  # … but no more than this share of the time
@@ -86,18 +86,6 @@ class Follower(Protocol):
 
     def poll(self) -> object:
         """Record some of what is new. Returns something true when there may be more: then it is asked again at once."""
-
-
-class Harvester(Follower, Protocol):
-    """Harvests a repository into a set. `fault_code` tells what could not be read."""
-
-    fault_code: ClassVar[str]
-
-    def harvest(self, *, compare: bool = False) -> HarvestTally:
-        """Do a whole harvest, with a comparison of everything where that is asked for or due."""
-
-    def estimate(self, *, compare: bool = False) -> HarvestEstimate:
-        """What a harvest will take; records nothing, and asks for little."""
 
 
 @dataclass(eq=False)

@@ -99,7 +99,7 @@ class Failures:
             health.add(fault, listener or self._listener, text)
             health.phase, health.error_at, health.failing_since = "failing", at, health.failing_since or at
         self._failing[what] = count = self._failing.get(what, 0) + 1
-        return PAUSES.seconds(count)
+        return max(PAUSES.seconds(count), getattr(fault, "pause_seconds", 0.0))  # as a repository asks
 
     def worked(self, what: str) -> None:
         """It goes well; the health is clear when nothing else fails."""

@@ -95,7 +95,7 @@ class Source(ConfiguredSource):
                 contents=self.contents,
                 change_contents=KeptContents(self.versions, self.catalog, self.contents) if has_change_dumps else None,
                 spool=self._state,
-                versions=self.versions,
+                versions=self.versions if self.has_versions else None,
                 forget=forget,
                 written=lambda name, documents: self._notifier.wrote(name, documents) if self._notifier else None,
             )
@@ -181,7 +181,7 @@ class Source(ConfiguredSource):
             text = "files of an earlier run stay public, and are no longer updated"
             self._listener(Notice("HW-PUB-12", text, str(left)))
         worked = self._round(config)
-        for _page in range(len(self.catalog.pages(name)) + 2):
+        for _page in range(len(self.catalog.pages(name)) + 2 if config.dump else 0):
             if not self.publisher.pack_resources(name).is_done:
                 break
         return worked

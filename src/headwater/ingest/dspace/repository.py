@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote_plus, urlencode
 
 import msgspec
 
 from headwater.errors import SourceFault, StoreFault, UsageFault
 from headwater.files.file_copies import Room
+from headwater.ingest.harvested import NoAnswer, http_time
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
 from headwater.transport.scheduler import site_of
 from headwater.transport.transport import Transport
@@ -31,18 +32,11 @@ _MOST_ENTRIES: Final = 100_000  # of a list that is read at once
 _MOST_READINGS: Final = 12
 _MOST_EMPTY: Final = 3  # pages in a row, where the total promises more
 _ANSWER_OCTETS: Final = 32 << 20
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _COOKIE: Final = re.compile(r"DSPACE-XSRF-COOKIE=([^;,\s]+)")
 _ALL_ITEMS: Final = "core/items"  # for administrators alone
 _CLOSED: Final = (401, 403, 404, 410)  # what is not there for an anonymous reader
 _BUSY: Final = (429, 503)
-
-
-class NoAnswer(SourceFault):
-    """The repository does not answer, or asks for a pause of so many `seconds`."""
-
-    code = "HW-DSP-01"
-    seconds = 0.0
 
 
 class BadAnswer(SourceFault):
@@ -55,21 +49,16 @@ class BadAnswer(SourceFault):
 # Answers, of which what is needed is read
 
 
-def _wire_name(field: str) -> str:
-    first, *others = field.split("_")
-    return "_embedded" if field == "embedded" else first + "".join(one.capitalize() for one in others)
-
-
-class _Page(msgspec.Struct, rename=_wire_name):
+class _Page(msgspec.Struct, rename="camel"):
     size: int = PAGE
     total_elements: int = 0
     total_pages: int = 0
 
 
-class RestObject(msgspec.Struct, rename=_wire_name):
+class RestObject(msgspec.Struct, rename="camel"):
     """Any object or list of the REST API."""
 
-    uuid: str = ""
+    uuid: Annotated[str, msgspec.Meta(pattern=_UUID)] = ""
     name: str | None = None
     handle: str | None = None
     entity_type: str | None = None
@@ -78,11 +67,18 @@ class RestObject(msgspec.Struct, rename=_wire_name):
     discoverable: bool | None = None
     withdrawn: bool | None = None
     last_modified: str | None = None
-    size_bytes: int | None = None
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     check_sum: dict[str, str | None] | None = None
     mimetype: str | None = None
     page: _Page | None = None
-    embedded: dict[str, "RestObject | list[RestObject] | None"] = {}
+    embedded: dict[str, "RestObject | list[RestObject] | None"] = msgspec.field(default_factory=dict, name="_embedded")
+
+    @property
+    def md5(self) -> str | None:
+        """The MD5 of a bitstream, where the repository says one."""
+        said = self.check_sum or {}
+        md5 = (said.get("value") or "").lower()
+        return md5 if said.get("checkSumAlgorithm") == "MD5" and re.fullmatch(r"[0-9a-f]{32}", md5) else None
 
     def part(self, name: str) -> "RestObject | None":
         """The object that is embedded by this name."""
@@ -95,83 +91,45 @@ class RestObject(msgspec.Struct, rename=_wire_name):
         entries = found if isinstance(found, list) else []
         if name == "objects":  # search results
             entries = [item for one in entries if (item := one.part("indexableObject")) is not None]
-        for one in entries:
-            one.uuid = one.uuid.lower()
-            if not _UUID.fullmatch(one.uuid):
-                raise BadAnswer(f"an object without a valid UUID: {one.uuid[:80]!a}")
+        if not all(one.uuid for one in entries):
+            raise BadAnswer(f"an entry of {name} without a UUID")
         return entries
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """One page of a list: whether it says that it is the last one, the total, the HTTP date of the answer."""
+    """One page of a list: whether it says that it is the last one, and the total."""
 
     entries: list[RestObject]
     is_last: bool
     total: int = 0
-    date: str | None = None
 
 
-def read_list(
-    ask: Callable[[int], ListPage], pick: Callable[[ListPage], list[RestObject]], first: int = 0
-) -> Iterator[tuple[int | None, list[RestObject]]]:
-    """Read a list that changes meanwhile by pages that count from its beginning: what `pick` finds new on each page.
+def read_list(ask: Callable[[int], ListPage]) -> Iterator[list[RestObject]]:
+    """Read a list that changes meanwhile by pages that count from its beginning: what is new on each page.
 
     Upwards, nothing is missed because something was added; downwards, nothing because something was removed. So both
-    directions take turns until a reading brings nothing new; a list of one page is complete at once. The first reading
-    begins at the page `first`. The number of the page comes with what is new, None downwards. Raises BadAnswer for a
-    list without an end.
+    directions take turns until a reading brings nothing new; a list of one page is complete at once. Raises BadAnswer
+    for a list without an end.
     """
-    last = first
+    seen, last = set[str](), 0
     for reading in range(_MOST_READINGS):
-        is_upwards, news, empty, before = reading % 2 == 0, 0, 0, list[str]()
-        number = last if not is_upwards or reading == 0 else 0
-        while number >= 0:
+        is_upwards, known, empty, before = reading % 2 == 0, len(seen), 0, list[str]()
+        for number in range(_MOST_PAGES) if is_upwards else range(last, -1, -1):
             page = ask(number)
-            new = pick(page)
-            news += len(new)
-            yield number if is_upwards else None, new
-            if not is_upwards:
-                number -= 1
-                continue
             uuids = [one.uuid for one in page.entries]
-            if (uuids and uuids == before) or number >= _MOST_PAGES:
+            if is_upwards and uuids and uuids == before:
                 raise BadAnswer(f"a list without an end: its page {number:,} is the page before")
+            yield [one for one in {one.uuid: one for one in page.entries}.values() if one.uuid not in seen]
+            seen.update(uuids)
+            if not is_upwards:
+                continue
             if page.is_last and number == 0:
                 return
             last, empty, before = (number, 0, uuids) if uuids else (last, empty + 1, uuids)
             if page.is_last or empty >= _MOST_EMPTY:
                 break
-            number += 1
-        if reading and not news:
+        if reading and len(seen) == known:
             return
-
-
-class RemoteFile(msgspec.Struct, frozen=True):
-    """A bitstream as its item lists it. `md5` None: the repository does not say it."""
-
-    uuid: str
-    name: str
-    octets: int
-    md5: str | None
-    type: str | None
-
-
-def _file(one: RestObject) -> RemoteFile:
-    said, kind = one.check_sum or {}, one.part("format")
-    if one.size_bytes is None or not 0 <= one.size_bytes < 1 << 63:
-        raise BadAnswer(f"a bitstream without a valid size: {one.uuid}")
-    md5 = (said.get("value") or "").lower() if said.get("checkSumAlgorithm") == "MD5" else ""
-    known = md5 if re.fullmatch(r"[0-9a-f]{32}", md5) else None
-    return RemoteFile(one.uuid, one.name or one.uuid, one.size_bytes, known, kind.mimetype if kind else None)
-
-
-class RemoteItem(msgspec.Struct, frozen=True):
-    """A public item: its metadata as JSON, `lastModified`, the address of its collection, its files."""
-
-    octets: bytes
-    modified: str
-    collection: str | None
-    files: list[RemoteFile]
 
 
 def item_octets(item: RestObject) -> bytes:
@@ -184,10 +142,10 @@ def item_octets(item: RestObject) -> bytes:
     return msgspec.json.encode(told, order="sorted") + b"\n"
 
 
-def time_of(text: str) -> dt.datetime | None:
+def time_of(text: str | None) -> dt.datetime | None:
     """A time as DSpace writes it; None when it is none."""
     with suppress(ValueError, OverflowError):  # the latter: the year 0 of UTC
-        at = dt.datetime.fromisoformat(text)
+        at = dt.datetime.fromisoformat(text or "")
         return at.astimezone(dt.UTC) if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
     return None
 
@@ -214,7 +172,7 @@ class Repository:
         self.requests = 0
         self._site = site_of(self.url)
         self._token = ""
-        self._order = [("sort", "dc.date.accessioned,ASC")]  # what is added comes last
+        self.answered_at: dt.datetime | None = None  # by the clock of the repository
         if self._site is None or "?" in self.url or "#" in self.url:
             raise UsageFault("not the root of a REST API: give one like https://HOST/server/api", where=url[:200])
         agent = f"headwater/{__version__} (repository harvest{f'; {contact}' if contact else ''})"
@@ -228,19 +186,14 @@ class Repository:
         return sorted(one.uuid for one in self._whole("core/collections", "collections"))
 
     def items(self, page: int, scope: str = "", since: str = "") -> ListPage:
-        """A page of the list of items: of all, as the account lists them; else as the search index knows them, those of
-        a collection (`scope`) or modified since a time."""
-        if self.account is not None and not since:
-            return self.page(_ALL_ITEMS, "items", page)
-        query = [("dsoType", "item"), *([("scope", scope)] if scope else []), *self._order]
+        """A page of the items that the search index has: of a collection (`scope`), or modified since a time."""
+        query = [("dsoType", "item"), *([("scope", scope)] if scope else [])]
         query += [("query", f"lastModified:[{since} TO *]")] if since else []
-        try:
-            return self.page("discover/search/objects", "objects", page, query)
-        except BadAnswer as fault:
-            if not self._order or fault.status not in (400, 422):
-                raise
-            self._order = []  # an index without this order
-            return self.items(page, scope, since)
+        return self.page("discover/search/objects", "objects", page, query)
+
+    def all_items(self, page: int) -> ListPage:
+        """A page of all items of the archive, as the account lists them: those that nobody else can see, too."""
+        return self.page(_ALL_ITEMS, "items", page)
 
     def page(
         self,
@@ -248,66 +201,61 @@ class Repository:
         name: str,
         number: int = 0,
         query: Sequence[tuple[str, str]] = (),
-        size: int = PAGE,
         *,
         may_hide: bool = False,
     ) -> ListPage:
         """A page of the list `name` at a path below the root; no entries where it is hidden and `may_hide`."""
-        paging = [*query, ("page", str(number)), ("size", str(size))]
-        read = self._read(path, paging, may_hide=may_hide)
-        if read is None:
+        paging = [*query, ("page", str(number)), ("size", str(PAGE))]
+        if (read := self._read(path, paging, may_hide=may_hide)) is None:
             return ListPage([], is_last=True)
-        found = read[0].part("searchResult") or read[0]
+        found = read.part("searchResult") or read
         if found.page is None:
             raise BadAnswer("a list without its page", where=f"{self.url}/{path}")
         entries = found.entries(name)
-        is_short = len(entries) < min(size, max(1, found.page.size))
+        is_short = len(entries) < min(PAGE, max(1, found.page.size))
         is_last = is_short and number + 1 >= found.page.total_pages
-        return ListPage(entries, is_last, found.page.total_elements, read[1])
+        return ListPage(entries, is_last, found.page.total_elements)
 
-    def item(self, uuid: str, bundles: Collection[str]) -> RemoteItem | None:
-        """An item with the files of these bundles; None where it is not public, or not there."""
+    def item(self, uuid: str, bundles: Collection[str]) -> tuple[RestObject, list[RestObject]] | None:
+        """An item and the files of these bundles; None where it is not public, or not there."""
         path = f"core/items/{uuid}"
         sizes = [("embed.size", f"bundles={PAGE}"), ("embed.size", f"bundles/bitstreams={PAGE}")]
         query = [("embed", "bundles/bitstreams/format"), *sizes, ("embed", "owningCollection")]
-        if (read := self._read(path, query, may_hide=True)) is None:
+        if (item := self._read(path, query, may_hide=True)) is None:
             return None
-        item = read[0]
         states = (item.in_archive, item.discoverable, item.withdrawn)
-        item.uuid = item.uuid.lower()
         if item.uuid != uuid or None in states:
             raise BadAnswer("the answer is not the item", where=f"{self.url}/{path}")
         if states != (True, True, False):
             return None
-        chosen = [one for one in self._embedded(item, path, "bundles") if one.name in bundles]
-        files = dict[str, RemoteFile]()
-        for own in chosen:
-            for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams"):
-                files.setdefault(one.uuid, _file(one))
-        owner = item.part("owningCollection")
-        is_owned = owner is not None and _UUID.fullmatch(owner.uuid)
-        collection = f"{self.url}/core/collections/{owner.uuid}" if owner is not None and is_owned else None
-        return RemoteItem(item_octets(item), item.last_modified or "", collection, [*files.values()])
+        files = dict[str, RestObject]()
+        for own in self._embedded(item, path, "bundles"):
+            if own.name in bundles:
+                for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams"):
+                    if one.size_bytes is None:
+                        raise BadAnswer("a file without its size", where=f"{self.url}/core/bitstreams/{one.uuid}")
+                    files.setdefault(one.uuid, one)
+        return item, [*files.values()]
 
-    def fetch(self, file: RemoteFile, into: Path, part: Path) -> Fetched | None:
+    def fetch(self, file: RestObject, into: Path, part: Path) -> Fetched | None:
         """Put the content of a file into a new file; None where an anonymous reader does not get it.
 
         Length and MD5 are those that the repository says: else BadAnswer. `part` keeps what had come before a kill.
         """
         uri, sums = f"{self.url}/core/bitstreams/{file.uuid}/content", ("md5", "sha-256")
         kept = str(part) if file.md5 else None  # what is put together has to be verified
-        fetch = Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.octets)
+        fetch = Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.size_bytes or 0)
         self._transport.room = self._transport.room or Room(os.fsencode(into.parent))  # the disk is never filled
         if self._is_closed(answer := self._ask(fetch)):
             return None
         self._check(answer)
-        if answer.octets != file.octets or file.md5 not in (None, answer.digests["md5"]):
+        if answer.octets != file.size_bytes or file.md5 not in (None, answer.digests["md5"]):
             into.unlink(missing_ok=True)
-            said = f"{file.octets:,} octets, MD5 {file.md5}; {answer.octets:,} came, MD5 {answer.digests['md5']}"
+            said = f"{file.size_bytes} octets, MD5 {file.md5}; {answer.octets} came, MD5 {answer.digests['md5']}"
             raise BadAnswer(f"a file is not what the repository says: {said}", where=uri)
         return answer
 
-    def is_open(self, file: RemoteFile) -> bool:
+    def is_open(self, file: RestObject) -> bool:
         """Whether an anonymous reader gets the content of a file. DSpace counts no view where a range is asked for."""
         uri = f"{self.url}/core/bitstreams/{file.uuid}/content"
         answer = self._ask(Fetch(uri, (("Range", "bytes=0-0"),), "HEAD"))
@@ -321,16 +269,12 @@ class Repository:
         self, path: str, name: str, query: Sequence[tuple[str, str]] = (), *, may_hide: bool = False
     ) -> list[RestObject]:
         """All entries of a list that is small enough to be read at once; none where it is hidden and `may_hide`."""
-        seen = dict[str, RestObject]()
-
-        def pick(page: ListPage) -> list[RestObject]:
-            return [one for one in page.entries if one.uuid not in seen]
-
-        for _, new in read_list(partial(self.page, path, name, query=query, may_hide=may_hide), pick):
-            seen.update((one.uuid, one) for one in new)
-            if len(seen) > _MOST_ENTRIES:
+        found = list[RestObject]()
+        for new in read_list(partial(self.page, path, name, query=query, may_hide=may_hide)):
+            found += new
+            if len(found) > _MOST_ENTRIES:
                 raise BadAnswer(f"a list of more than {_MOST_ENTRIES:,} entries", where=f"{self.url}/{path}")
-        return list(seen.values())
+        return found
 
     def _embedded(self, owner: RestObject, path: str, name: str) -> list[RestObject]:
         """The entries of a list that an object embeds; asked for by pages where the embedded one may be cut."""
@@ -342,10 +286,8 @@ class Repository:
             return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format")])
         return self._whole(f"{path}/{name}", name, [("embed", "format")], may_hide=True)  # a bundle may be hidden
 
-    def _read(
-        self, path: str, query: Sequence[tuple[str, str]], *, may_hide: bool = False
-    ) -> tuple[RestObject, str | None] | None:
-        """An object with the HTTP date of the answer; None where it is hidden and `may_hide`."""
+    def _read(self, path: str, query: Sequence[tuple[str, str]], *, may_hide: bool = False) -> RestObject | None:
+        """An object; None where it is hidden and `may_hide`."""
         uri = f"{self.url}/{path}?" + "&".join(f"{name}={quote_plus(value, safe='/:*,')}" for name, value in query)
         headers, refused = [("Accept", "application/json")], (401, 403) if path == _ALL_ITEMS else ()
         answer = self._json(uri, [*headers, ("Authorization", self._sign_in())] if refused else headers)
@@ -358,7 +300,7 @@ class Repository:
             return None
         self._check(answer)
         try:
-            return from_json(answer.body, RestObject), answer.headers.get("date")
+            return from_json(answer.body, RestObject)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
             raise BadAnswer(f"not JSON of the REST API: {str(cause)[:200]}", where=uri) from cause
 
@@ -366,10 +308,7 @@ class Repository:
         """The value of `Authorization`; DSpace wants its cookie doubled in a header with the password."""
         if not self._token and self.account is not None:
             token, cookie = "", None
-            for path in (
-                "authn/status",
-                "security/csrf",
-            ):  # DSpace 8 gives it at the latter alone, 7.6.1 has none there
+            for path in ("authn/status", "security/csrf"):  # DSpace 8 has the token at the latter, 7 at the former
                 headers = self._json(f"{self.url}/{path}").headers
                 token = headers.get("dspace-xsrf-token", token)
                 cookie = _COOKIE.search(headers.get("set-cookie", "")) or cookie
@@ -394,9 +333,10 @@ class Repository:
             raise StoreFault(answer.failure.text, where=fetch.uri)
         if answer.status == 0 or answer.status in _BUSY:
             what = answer.failure.text if answer.failure else f"the repository is too busy: status {answer.status}"
-            fault = NoAnswer(what, where=fetch.uri)
-            fault.seconds = answer.retry_after_seconds or 0.0
+            fault = NoAnswer(what, code="HW-DSP-01", where=fetch.uri)
+            fault.pause_seconds = answer.retry_after_seconds or 0.0
             raise fault
+        self.answered_at = http_time(answer.headers.get("date")) or self.answered_at
         return answer
 
     def _objection(self, target: str) -> str | None:

@@ -7,7 +7,6 @@ all is there, its window is read again in two halves.
 
 import datetime as dt
 import enum
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -20,9 +19,8 @@ SECOND: Final = dt.timedelta(seconds=1)
 _OVERLAP: Final = dt.timedelta(minutes=10)
 """Beside two granules: so long a repository may take from the datestamp of a record until its lists have it."""
 _USUAL_LIMIT: Final = 10_000  # search engines show so many of a query, and often count no more either
-_LIMIT_SHARE: Final = 0.9  # of what the first cut chain had: a chain of less is not cut by the same limit
 _MOST_BARREN: Final = 100  # answers in a row without a new record
-_MOST_REFUSALS: Final = 4  # windows in a row that are refused as too large
+_MOST_AGAIN: Final = 1_000  # records of the newest datestamp, which are read again to see that lists have them still
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True):
@@ -31,22 +29,21 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
     start: dt.datetime | None = None
     end: dt.datetime | None = None
 
-    def halves(self, first: dt.datetime, last: dt.datetime, granule: dt.timedelta) -> tuple["Window", ...]:
-        """The two halves, by the times that records may have; none of what cannot be divided."""
+    def halves(self, first: dt.datetime, last: dt.datetime, times: "RepositoryTimes") -> tuple["Window", ...]:
+        """Two windows, divided in the middle of the times that its records may have; none of what cannot be divided."""
         first, last = max(first, self.start or first), min(last, self.end or last)
-        count = (last - first) // granule
-        if count < 1:
+        middle = first + max(0, (last - first) // times.granule - 1) // 2 * times.granule
+        if middle >= (self.end or times.now):
             return ()
-        middle = first + (count - 1) // 2 * granule
-        return Window(self.start, middle), Window(middle + granule, self.end)
+        return Window(self.start, middle), Window(middle + times.granule, self.end)
 
 
 class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How far the window under way was read.
 
     `received` counts records, `doubled` those of them that came twice; `first` and `last` bound their datestamps.
-    `size` is the largest that the repository has told. Of the answers 1, 2, 4, 8 … `marks` keep by what it is known
-    again. `is_second`: the window is read from its start once more, because of tokens.
+    `size` is the largest that the repository has told, `barren` how many answers in a row had nothing new. `is_second`:
+    the window is read from its start once more, because of tokens.
     """
 
     token: str | None = None
@@ -57,7 +54,6 @@ class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     size: int | None = None
     pages: int = 0
     barren: int = 0
-    marks: tuple[str, ...] = ()
     is_second: bool = False
 
     @property
@@ -75,19 +71,19 @@ class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The state of one list, that of a prefix and a set.
 
     `full` is the number of the comparison for which everything was read last, `since` when the last complete harvest
-    began, `newest` the latest datestamp of a record, by the repository's clock; `has_records` whether it ever had any.
-    A harvest is under way while there are `windows`: it began at `began`, and reads everything for the comparison
-    `reading`, or news (0). `limit` is how many records the first chain had that ended too early, `total` how many the
-    complete windows had. `lacking` records did not come; `is_incomplete` holds until everything was read, as does
-    `has_unreadable` for records that were left out.
+    began, `newest` the latest datestamp of so many records (`at_newest`), by the repository's clock; `has_records`
+    whether it ever had any; `is_incomplete` whether some of the last comparison did not come. A harvest is under way
+    while there are `windows`: it began at `began`, and reads everything for the comparison `reading`, or news (0);
+    `is_sure`: it has to find records. `limit` is how many records the first chain had that ended too early, `total` how
+    many the complete windows had. `lacking` records did not come; nor did `doubtful` ones, as short chains say.
     """
 
     full: int = 0
     since: dt.datetime | None = None
     newest: dt.datetime | None = None
+    at_newest: int = 0
     has_records: bool = False
     is_incomplete: bool = False
-    has_unreadable: bool = False
     reading: int = 0
     began: dt.datetime | None = None
     windows: tuple[Window, ...] = ()
@@ -95,8 +91,8 @@ class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     total: int = 0
     limit: int = 0
     lacking: int = 0
-    refusals: int = 0
-    has_wrong_sizes: bool = False
+    doubtful: int = 0
+    is_sure: bool = False
 
 
 class RepositoryTimes(msgspec.Struct, frozen=True):
@@ -126,13 +122,18 @@ def begin(cursor: Cursor, comparison: int, times: RepositoryTimes) -> None:
     is_full = cursor.full != comparison
     if cursor.windows and (cursor.reading == comparison or not is_full):
         return
-    start = None
-    if not is_full and cursor.since is not None:
-        start = times.whole(cursor.since - _OVERLAP - 2 * times.granule)
-    cursor.reading, cursor.began, cursor.windows, cursor.chain = comparison * is_full, None, (Window(start),), Chain()
-    cursor.total = cursor.limit = cursor.lacking = cursor.refusals = 0
+    start, is_sure = None, cursor.has_records
     if is_full:
-        cursor.newest, cursor.has_wrong_sizes, cursor.has_unreadable = None, False, False
+        cursor.newest = None
+    elif cursor.since is not None:
+        start = times.whole(cursor.since - _OVERLAP - 2 * times.granule)
+        if cursor.newest is not None and cursor.at_newest <= _MOST_AGAIN:
+            start = min(start, times.whole(cursor.newest))
+        is_sure = cursor.newest is not None and start <= cursor.newest
+    cursor.at_newest = 0 if is_sure else cursor.at_newest
+    cursor.reading, cursor.began, cursor.windows, cursor.chain = comparison * is_full, None, (Window(start),), Chain()
+    cursor.total = cursor.limit = cursor.lacking = cursor.doubtful = 0
+    cursor.is_sure = is_sure
 
 
 def query(cursor: Cursor, prefix: str, set_: str | None, times: RepositoryTimes) -> dict[str, str]:
@@ -153,23 +154,16 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
     chain = cursor.chain
     if (told := _answered(cursor, times)) is not None:
         return told
-    cursor.refusals = 0
     chain.pages += 1
     chain.received += len(page.records) + len(page.left_out)
     chain.doubled += doubled
     chain.size = max((one for one in (chain.size, page.size) if one is not None), default=None)
     chain.barren = 0 if len(page.records) > doubled else chain.barren + 1
-    for one in page.records:
-        cursor.has_records = True
-        if (at := time_of(one.datestamp)) is not None:
-            chain.first, chain.last = min(chain.first or at, at), max(chain.last or at, at)
-            if not one.is_deleted and at <= times.now:
-                cursor.newest = max(cursor.newest or at, at)
+    if page.records:
+        _note_times(cursor, page, times)
     if page.token is None:
         return _end_chain(cursor, times, is_doubtful=page.error is not None)
-    marks = [_mark(page.token)]
-    marks += [_mark("\n".join(one.identifier for one in page.records))] if page.records else []
-    is_round = page.token == chain.token or not set(marks).isdisjoint(chain.marks) or chain.barren > _MOST_BARREN
+    is_round = page.token == chain.token or chain.barren > _MOST_BARREN
     if is_round and chain.is_all:
         return _end_chain(cursor, times)
     if is_round:
@@ -177,10 +171,20 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
         if is_second:
             raise SourceFault("the resumption tokens of the list repeat, and lead nowhere", code="HW-OAI-02")
         return "the resumption tokens repeat: the list is read again"
-    if chain.pages & (chain.pages - 1) == 0:
-        chain.marks = tuple(marks)
     chain.token = page.token
     return None
+
+
+def _note_times(cursor: Cursor, page: OaiPage, times: RepositoryTimes) -> None:
+    """Note that there are records, and their datestamps."""
+    chain, cursor.has_records = cursor.chain, True
+    found = [at for one in page.records if (at := time_of(one.datestamp)) is not None]
+    if found:
+        chain.first, chain.last = min(chain.first or found[0], *found), max(chain.last or found[0], *found)
+    if (newest := max((at for at in found if at <= times.now), default=None)) is not None:
+        if cursor.newest is None or newest > cursor.newest:
+            cursor.newest, cursor.at_newest = newest, 0
+        cursor.at_newest += found.count(cursor.newest)
 
 
 class Refused(enum.Enum):
@@ -200,9 +204,8 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
     if chain.token is None:
         if refused is Refused.EMPTY:
             return _answered(cursor, times) or _end_chain(cursor, times)
-        halves = cursor.windows[0].halves(times.earliest, times.now, times.granule)
-        cursor.refusals += 1
-        if not halves or cursor.refusals > _MOST_REFUSALS:
+        halves = cursor.windows[0].halves(times.earliest, times.now, times)
+        if not halves:
             return ""
         cursor.windows = (*halves, *cursor.windows[1:])
         return "the repository refuses a list: it is read in smaller parts"
@@ -227,18 +230,20 @@ def _answered(cursor: Cursor, times: RepositoryTimes) -> str | None:
 
 def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = False) -> str | None:
     """End the window under way, or read it again in two parts where not all of it came."""
-    chain, lacking = cursor.chain, 0
-    if not cursor.has_wrong_sizes:
-        lacking = chain.doubled if chain.size is None else max(0, chain.size - chain.distinct)
-        lacking = max(lacking, is_doubtful)
-        may_be_cut = chain.received >= _LIMIT_SHARE * cursor.limit
-        if (lacking or chain.received == _USUAL_LIMIT) and may_be_cut and (told := _divide(cursor, times)):
-            return told
-    cursor.lacking += lacking
+    chain = cursor.chain
+    lacking = chain.doubled if chain.size is None else max(0, chain.size - chain.distinct)
+    lacking = max(lacking, is_doubtful)
+    may_be_cut = chain.received >= cursor.limit  # one of less is not cut by the same limit
+    if (lacking or chain.received == _USUAL_LIMIT) and may_be_cut and (told := _divide(cursor, times)):
+        return told
+    cursor.lacking, cursor.doubtful = (
+        cursor.lacking + lacking * may_be_cut,
+        cursor.doubtful + lacking * (not may_be_cut),
+    )
     cursor.total += chain.distinct
     cursor.windows, cursor.chain = cursor.windows[1:], Chain()
-    if not cursor.windows and cursor.limit and cursor.total <= cursor.limit:  # the parts had no more than the whole
-        cursor.has_wrong_sizes, cursor.lacking = True, 0
+    if not cursor.windows and cursor.total > cursor.limit:  # else the whole was not cut: the sizes are wrong
+        cursor.lacking += cursor.doubtful
     return None
 
 
@@ -250,7 +255,7 @@ def _divide(cursor: Cursor, times: RepositoryTimes) -> str | None:
     if chain.last and window.end and chain.last >= window.end + times.granule:
         return None
     first, last = (chain.first, chain.last) if chain.first and chain.last else (times.earliest, times.now)
-    halves = window.halves(first, last, times.granule)
+    halves = window.halves(first, last, times)
     if not halves:
         return None
     cursor.limit = cursor.limit or chain.distinct
@@ -263,9 +268,5 @@ def finish(cursor: Cursor) -> None:
     """Note that a harvest is complete."""
     cursor.since = cursor.began or cursor.since
     cursor.full = cursor.reading or cursor.full
-    cursor.is_incomplete = cursor.lacking > 0 or (cursor.is_incomplete and not cursor.reading)
+    cursor.is_incomplete = cursor.lacking > 0 if cursor.reading else cursor.is_incomplete
     cursor.reading, cursor.began = 0, None
-
-
-def _mark(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -2,16 +2,16 @@
 
 How far each list was read is recorded with the records of an answer, so that whatever stops a harvest, the next one
 asks for little again. What was deleted without a word is found by comparisons, which read everything: the memo of a
-resource has the number of the last comparison that has seen it.
+resource has the number of the last comparison that has seen it. A deletion that is announced, too, is only noted in
+the memo: the guard of the set judges all of them together, at the end of a harvest.
 """
 
-import datetime as dt
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlencode
@@ -20,17 +20,22 @@ import msgspec
 
 from headwater.catalog.interface import Metadata, Resource, UnknownSet
 from headwater.errors import SourceFault
-from headwater.files.file_copies import hash_and_write
-from headwater.ingest.deletion_guard import DeletionGuard
 from headwater.ingest.folder.comparison import memos_of
-from headwater.ingest.harvested import Harvested, HarvestEstimate, HarvestTally, file_name, take_harvested
+from headwater.ingest.harvested import (
+    Harvested,
+    Harvester,
+    HarvestEstimate,
+    HarvestTally,
+    NoAnswer,
+    delete_unseen,
+    file_name,
+    take_harvested,
+)
 from headwater.ingest.oai.content import fetch_files
 from headwater.ingest.oai.cursor import (
     DAY,
     Cursor,
     Refused,
-    RepositoryTimes,
-    Window,
     begin,
     finish,
     query,
@@ -40,30 +45,26 @@ from headwater.ingest.oai.cursor import (
 from headwater.ingest.oai.pages import OaiPage, time_of
 from headwater.ingest.oai.repository import OaiRepository, RefusedRequest, RepositoryDescription
 from headwater.ingest.push.feed import Feed
-from headwater.processes.pool import BackgroundProcess, WorkerProgram
 from headwater.progress import Listener, Notice, Progress, silent
-from headwater.quantities import DEFAULT_SHARE
-from headwater.retry import Backoff, TimeShare
+from headwater.retry import TimeShare
 from headwater.spec.records import Link
 from headwater.spec.times import to_microseconds
 from headwater.spec.uris import quote_path
-from headwater.storage.durable import make_folders
 from headwater.typed_decoding import from_json
 
 TYPE: Final = "application/xml"
 _BATCH: Final = 2_000  # records of one transaction, but for an answer with more …
-_MANY: Final = 500  # records of one batch: a repository that is so fast has their octets written in the background
 _COMMITS: Final = TimeShare(0.3)  # of the time: an answer that takes longer than that is recorded by itself …
 _BATCH_SECONDS: Final = 1.0  # … and so much work is done again at most after a kill
-_PAUSES: Final = Backoff(60.0, 3_600.0)  # after faults, while a set is followed
+_GONE: Final = b"0"  # the memo of what was told as deleted
+_LACKS_FILES: Final = b"+"  # the end of the memo of a record of which files could not be had
+_LONGEST_SPEC: Final = 200  # characters of a set's name in a link
 _DAY_SECONDS: Final = 86_400.0  # how long `Identify` holds, and between comparisons because of empty answers
-_LOOKS_BACK: Final = (0, 1, 30, 3_650)  # days before the newest record: that one may have been deleted
 _KNOWN: Final = 2_000_000  # records of a chain of which it is noticed when they come twice
-_MOST_RETRIES: Final = 1_000  # records whose files are asked for again
 _POLICIES: Final = {
     "persistent": "the repository announces all deletions",
-    "transient": "the repository forgets deletions after a while: everything is compared from time to time",
-    "no": "the repository announces no deletions: everything is compared from time to time",
+    "transient": "the repository forgets deletions after a while: comparisons find them",
+    "no": "the repository announces no deletions: comparisons find them",
 }
 
 
@@ -85,8 +86,7 @@ class OaiLists(msgspec.Struct, frozen=True, kw_only=True):
     """What is harvested: `prefixes` of `sets` (none: everything) of the repository with the base URL `url`.
 
     With `metadata_only` a resource is the metadata of a record, without what the repository adds. `content` are rules
-    by which files of records are found. After `compare_seconds` everything is read again, where not all deletions are
-    announced.
+    by which files of records are found. After `compare_seconds` everything is read again.
     """
 
     url: str
@@ -106,22 +106,19 @@ class OaiLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OaiComparison(msgspec.Struct, kw_only=True):
-    """The newest comparison: its `number`; the last one that has ended, when (microseconds), and whether deletions of
-    it are held back."""
+    """The newest comparison: its `number`, the time at which it began (microseconds); the number of the last one that
+    has ended, and when. `has_files`: it fetches the files of all records again. `has_gone`: some deletions wait."""
 
     number: int = 0
-    is_held: bool = False
+    has_files: bool = False
+    has_gone: bool = False
     ended: int = 0
     ended_us: int = 0
 
 
 @dataclass(eq=False)
-class OaiHarvester:
-    """One repository harvested into one set, whose octets lie in `folder`.
-
-    `poll` does some of a harvest and `harvest` all of it. Both raise SourceFault for a repository that does not answer
-    or answers wrongly, DeletionsHeld, and what the catalog raises; whatever was recorded stays.
-    """
+class OaiHarvester(Harvester):
+    """One repository harvested into one set, whose octets lie in `folder`."""
 
     feed: Feed
     folder: Path
@@ -135,59 +132,16 @@ class OaiHarvester:
     def __post_init__(self) -> None:
         self.tally = HarvestTally()
         self._open: OaiRepository | None = None
-        self._work: Iterator[None] | None = None
         self._about: RepositoryDescription | None = None
-        self._about_until = self._rests_until = self._batch_until = 0.0
-        self._failures = 0
-        self._fault: SourceFault | None = None
+        self._about_until = self._batch_until = 0.0
         self._batch = dict[str, Harvested | None]()  # what is recorded next, by path; None: deleted
         self._known = set[int]()
-        self._helper: BackgroundProcess | None = None  # writes the octets of a first harvest
-        self._written: tuple[list[Harvested], dict[str, bytes]] | None = None  # recorded when they are written
-
-    def poll(self) -> bool:
-        """Do about a second of the harvest that is due. True: it is not complete.
-
-        After a fault the repository is left alone for a while, and the fault is raised again.
-        """
-        if self._fault is not None and time.monotonic() < self._rests_until:
-            raise self._fault
-        try:
-            self._work = self._work or self._harvest(compare=False)
-            next(self._work)
-        except StopIteration:
-            self._fault, self._failures = None, 0
-            self.close()
-            return False
-        except SourceFault as fault:
-            self._fault, self._failures = fault, self._failures + 1
-            asked = 0.0 if self._open is None else self._open.asked_seconds
-            self._rests_until = time.monotonic() + max(asked, _PAUSES.seconds(self._failures))
-            self.close()
-            raise
-        except BaseException:
-            self.close()
-            raise
-        return True
-
-    def harvest(self, *, compare: bool = False) -> HarvestTally:
-        """Do a whole harvest, with a comparison of everything where that is asked for or due."""
-        try:
-            for _ in self._harvest(compare=compare):
-                pass
-        finally:
-            self.close()
-        return self.tally
 
     def close(self) -> None:
-        """Give up the connection; the next call goes on behind what is recorded."""
-        self._work = None
+        """Give up the connection; the next harvest goes on behind what is recorded."""
+        super().close()
         self._batch.clear()
         self._known.clear()
-        self._written = None
-        if self._helper is not None:
-            self._helper.close()
-            self._helper = None
         if self._open is not None:
             self.tally.requests += self._open.requests
             self._open.close()
@@ -233,16 +187,23 @@ class OaiHarvester:
 
     # the course of a harvest, which may be left at each `yield`
 
-    def _harvest(self, *, compare: bool) -> Iterator[None]:
+    def steps(self, *, compare: bool) -> Iterator[None]:
+        """The harvest that is due, in steps of about a second."""
         self.feed.catalog.create(self.feed.name)
-        about = self._described()
-        self._fetch_again()
-        comparison, number = self._comparison(about, is_wanted=compare), 0
+        about, number, failed = self._described(), 0, None
+        comparison = self._comparison(about, is_wanted=compare)
         while number != comparison.number:  # another one is begun where an answer is suspicious
-            number = comparison.number
+            number, failed = comparison.number, None
             for name in self.lists.names():
-                yield from self._read(name, about, comparison)
-        self._judge(comparison)
+                try:
+                    yield from self._read(name, about, comparison)
+                except NoAnswer:
+                    raise
+                except SourceFault as fault:  # of this list: the others go on
+                    failed = failed or fault
+        self._judge(comparison, is_whole=failed is None)
+        if failed is not None:
+            raise failed
         if not self.feed.is_open:
             self.feed.open()
 
@@ -275,53 +236,47 @@ class OaiHarvester:
         if found is None:
             self.listener(Notice("HW-OAI-11", _POLICIES[about.deletions], self.lists.url))
             return self._begin_comparison(OaiComparison())
-        comparison = from_json(found, OaiComparison)
-        if comparison.ended != comparison.number:
-            return comparison
-        is_needed = about.deletions != "persistent" or bool(self.lists.sets) or self._lacks_some()
-        is_due = is_needed and self._now_us() - comparison.ended_us >= self.lists.compare_seconds * 1e6
-        return self._begin_comparison(comparison) if is_wanted or is_due else comparison
+        comparison, now, seconds = from_json(found, OaiComparison), self._now_us(), self.lists.compare_seconds
+        is_over = comparison.ended == comparison.number
+        if is_wanted:
+            is_due = is_over or not comparison.has_files or now - comparison.number >= seconds * 1e6
+        else:
+            is_due = is_over and now - comparison.ended_us >= seconds * 1e6
+        return self._begin_comparison(comparison, has_files=is_wanted) if is_due else comparison
 
-    def _begin_comparison(self, comparison: OaiComparison) -> OaiComparison:
-        comparison.number = self._now_us()
+    def _begin_comparison(self, comparison: OaiComparison, *, has_files: bool = False) -> OaiComparison:
+        comparison.number, comparison.has_files = max(self._now_us(), comparison.number + 1), has_files
         self._note(comparison)
         return comparison
 
+    def _position(self, comparison: OaiComparison) -> dict[str, bytes]:
+        return {f"oai {self.lists.url}": msgspec.json.encode(comparison)}
+
     def _note(self, comparison: OaiComparison) -> None:
-        take_harvested(self.feed, self.folder, [], [], {f"oai {self.lists.url}": msgspec.json.encode(comparison)})
+        take_harvested(self.feed, self.folder, [], [], self._position(comparison))
 
-    def _lacks_some(self) -> bool:
-        return self._is_incomplete() or any(self._cursor(name).has_unreadable for name in self.lists.names())
-
-    def _is_incomplete(self) -> bool:
-        return any(self._cursor(name).is_incomplete for name in self.lists.names())
-
-    def _judge(self, comparison: OaiComparison) -> None:
-        """Delete what a comparison has not seen, as far as the guard of the set lets it go; what was held back, too."""
-        feed, name = self.feed, self.feed.name
-        if comparison.ended == comparison.number and not comparison.is_held:
+    def _judge(self, comparison: OaiComparison, *, is_whole: bool) -> None:
+        """Delete what was told as deleted and, where all lists are whole, what the comparison has not seen; as far as
+        the guard of the set lets it go. What was held back before is judged again."""
+        is_ending = is_whole and comparison.ended != comparison.number
+        if not is_ending and not comparison.has_gone:
             return
-        if not self._is_incomplete():
-            memos, number = memos_of(feed.catalog, name), b"%d" % comparison.number
-            vanished = [unquote_to_bytes(uri).decode() for uri, memo in memos if memo.isdigit() and memo != number]
-            guard, hold = feed.guard or DeletionGuard(feed.catalog, name, DEFAULT_SHARE, feed.clock), None
-            if feed.is_open:
-                hold = guard.judge(feed.catalog.state(name).count, len(vanished), found=1)
-            if hold is None:
-                ours, feed.guard = feed.guard, None  # all were judged together
-                try:
-                    for start in range(0, len(vanished), _BATCH):
-                        self._record([], vanished[start : start + _BATCH], {})
-                finally:
-                    feed.guard = ours
-            self.tally.held_back, comparison.is_held = hold, hold is not None
-            if feed.is_open:
-                noted = guard.after_scan(hold, is_whole=True, deleted=0 if hold else len(vanished))
-                if noted is not None:
-                    feed.catalog.record(name, (), feed.clock(), state=noted)
-        if comparison.ended != comparison.number:
+        is_compared = is_ending or comparison.ended == comparison.number
+        is_compared = is_compared and not any(self._cursor(name).is_incomplete for name in self.lists.names())
+        number, vanished = b"%d" % comparison.number, list[str]()
+        for uri, memo in memos_of(self.feed.catalog, self.feed.name):
+            if memo == _GONE or (is_compared and memo and memo.rstrip(_LACKS_FILES) != number):
+                vanished.append(unquote_to_bytes(uri).decode())
+        self.tally.held_back = delete_unseen(self.feed, vanished, self._delete)
+        comparison.has_gone = self.tally.held_back is not None
+        if is_ending:
             comparison.ended, comparison.ended_us = comparison.number, self._now_us()
         self._note(comparison)
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        found = self._with_alternates([], paths)
+        gone = self._add_content([], paths, has_files=False)
+        self.tally.add(take_harvested(self.feed, self.folder, found, [*paths, *gone], {}))
 
     # one list
 
@@ -329,6 +284,7 @@ class OaiHarvester:
         """Read a list to its end."""
         cursor, is_fresh, times = self._cursor(name), False, about.times(None, self.feed.clock())
         begin(cursor, comparison.number, times)
+        self._known.clear()
         while cursor.windows:
             if cursor.chain.pages == 0:
                 self._known.clear()
@@ -341,12 +297,9 @@ class OaiHarvester:
                     if told == "":
                         raise page.fault
                 else:
-                    if page.token is not None and not cursor.chain.pages and not self.feed.is_open:
-                        self._start_helper()
                     told = take_page(cursor, page, self._take(page, cursor, name, comparison.number), times)
             except SourceFault:  # the next harvest goes on where the cursor is now
-                self._commit(name, cursor)
-                self._settle()
+                self._commit(name, cursor, comparison)
                 raise
             if told:
                 self.listener(Notice("HW-OAI-12", told, str(name)))
@@ -354,15 +307,12 @@ class OaiHarvester:
                 begin(cursor, comparison.number, times)
             is_fresh = True
             if not cursor.windows:
-                if not cursor.total and cursor.has_records and not self._may_be_empty(name, cursor, times):
+                if not cursor.total and cursor.is_sure and not self._may_be_empty(cursor):
                     self._suspect(name, cursor, comparison)
                     return
-                if not cursor.windows:
-                    self._end(name, cursor)
+                self._end(name, cursor)
             if not cursor.windows or len(self._batch) >= _BATCH or time.monotonic() >= self._batch_until:
-                self._commit(name, cursor)
-                if not cursor.windows:
-                    self._settle()
+                self._commit(name, cursor, comparison)
                 yield
 
     def _take(self, page: OaiPage, cursor: Cursor, name: ListName, number: int) -> int:
@@ -377,14 +327,18 @@ class OaiHarvester:
                 known.add(mark)
             if one.is_deleted:
                 batch[path] = None
-            elif one.octets:
-                links = _collections(url, name.prefix, one.sets)
-                metadata = Metadata(lastmod=time_of(one.datestamp), type=TYPE, links=links)
-                batch[path] = Harvested(path=path, octets=one.octets, metadata=metadata, memo=memo)
+            elif octets := one.octets:
+                metadata = Metadata(
+                    lastmod=time_of(one.datestamp),
+                    hash=f"sha-256:{sha256(octets).hexdigest()}",
+                    length=len(octets),
+                    type=TYPE,
+                    links=_collections(url, name.prefix, one.sets),
+                )
+                batch[path] = Harvested(path=path, octets=octets, metadata=metadata, memo=memo)
             else:
                 unreadable = [*unreadable, one.identifier]
         cursor.lacking += page.left_out.count(None)
-        cursor.has_unreadable = cursor.has_unreadable or bool(unreadable)
         seen = [(quote_path(name.path(one).encode()), memo) for one in unreadable if one is not None]
         if seen:  # they are there, and not to be deleted
             self.feed.catalog.remember(self.feed.name, seen)
@@ -400,27 +354,10 @@ class OaiHarvester:
         self.tally.records += len(page.records)
         return doubled
 
-    def _may_be_empty(self, name: ListName, cursor: Cursor, times: RepositoryTimes) -> bool:
-        """Whether an answer without records may be right for a list that had some.
-
-        News may be none where the repository still has records of a time at which it had some, everything with consent
-        to all deletions. Newer ones among those came later than their datestamps say: then a window is read for them.
-        """
-        if cursor.reading:
-            cursor.has_records = self.feed.guard is None or not self.feed.guard.consents()
-            return not cursor.has_records
-        for days in _LOOKS_BACK:
-            asked = {"verb": "ListIdentifiers", "metadataPrefix": name.prefix}
-            if cursor.newest is not None:
-                asked["from"] = times.text(max(times.earliest, cursor.newest - dt.timedelta(days=days)))
-            page = self._repository.ask(asked | ({} if name.spec is None else {"set": name.spec}))
-            if isinstance(page, OaiPage) and page.records:
-                found = [at for one in page.records if (at := time_of(one.datestamp)) is not None and at <= times.now]
-                newest, cursor.newest = cursor.newest, max(found, default=cursor.newest)
-                if newest is not None and cursor.newest is not None and newest < cursor.newest:
-                    cursor.windows = (Window(newest),)
-                return True
-        return False
+    def _may_be_empty(self, cursor: Cursor) -> bool:
+        """Whether a list that had records may have none: with consent to all deletions, and not because of news."""
+        cursor.has_records = not cursor.reading or (self.feed.guard is not None and not self.feed.guard.consents())
+        return not cursor.has_records
 
     def _suspect(self, name: ListName, cursor: Cursor, comparison: OaiComparison) -> None:
         """Begin a comparison because of an answer without records. Raises SourceFault where that was one of it."""
@@ -440,52 +377,47 @@ class OaiHarvester:
         if not cursor.has_records:
             self.listener(Notice("HW-OAI-14", "the repository has no records", str(name)))
 
-    def _commit(self, name: ListName, cursor: Cursor) -> None:
-        """Record what came, and how far the list was read."""
+    def _commit(self, name: ListName, cursor: Cursor, comparison: OaiComparison) -> None:
+        """Record what came, and how far the list was read. What is gone is only noted."""
         began = time.monotonic()
-        found = [one for one in self._batch.values() if one is not None]
-        gone = [path for path, one in self._batch.items() if one is None]
-        self._record(found, gone, {self.lists.key(name): msgspec.json.encode(cursor)})
+        positions = {self.lists.key(name): msgspec.json.encode(cursor)}
+        gone, left = self._told_as_deleted(name, [path for path, one in self._batch.items() if one is None])
+        found = self._with_alternates([*left, *(one for one in self._batch.values() if one is not None)], ())
+        gone += self._add_content(found, (), has_files=comparison.has_files)
+        if gone:
+            self.feed.catalog.remember(self.feed.name, [(quote_path(path.encode()), _GONE) for path in gone])
+            comparison.has_gone = True
+            positions |= self._position(comparison)
+        self.tally.add(take_harvested(self.feed, self.folder, found, [], positions))
         self._batch.clear()
         now = time.monotonic()
         self._batch_until = now + min(_BATCH_SECONDS, _COMMITS.pause_after(now - began))
         self.listener(Progress("records", self.tally.records))
 
-    def _record(self, found: list[Harvested], gone: list[str], positions: dict[str, bytes]) -> None:
-        found, gone = self._with_alternates(found, gone), [*gone]
-        if self.lists.content:
-            self._add_content(found, gone, positions)
-        if self._helper is None or gone or len(found) < _MANY:
-            self._settle()
-            self.tally.add(take_harvested(self.feed, self.folder, found, gone, positions))
-            return
-        for folder in {one.path.partition("/")[0] for one in found}:
-            make_folders(self.folder / folder)
-        root = f"{self.folder}/"
-        self._helper.begin([(root + one.path, one.octets) for one in found if one.octets is not None])
-        before, self._written = self._written, (found, positions)
-        if before is not None:
-            self._settle(before)
+    def _told_as_deleted(self, name: ListName, paths: Sequence[str]) -> tuple[list[str], list[Harvested]]:
+        """Those of the paths that a list tells as deleted that are gone; and those that only leave its set, because
+        another set that is harvested had them, without their links to it."""
+        gone, left = list[str](), list[Harvested]()
+        for path, was in zip(paths, self._held(paths), strict=True):
+            if was is None:
+                continue
+            stays = tuple(one for one in was.metadata.links if not self._is_of_set(one, name))
+            others = (other for other in self.lists.names() if other.prefix == name.prefix and other.spec is not None)
+            if any(self._is_of_set(link, other) for other in others for link in stays):
+                left.append(_relinked(was, stays))
+            else:
+                gone.append(path)
+        return gone, left
 
-    def _start_helper(self) -> None:
-        """Have a process for the octets of a first harvest, if one is to be had."""
-        with suppress(OSError):
-            self._helper = self._helper or BackgroundProcess(WorkerProgram(function=hash_and_write))
+    def _held(self, paths: Sequence[str]) -> list[Resource | None]:
+        uris = [quote_path(path.encode()) for path in paths]
+        held = self.feed.held(uris)
+        return [held.get(uri) for uri in uris]
 
-    def _settle(self, batch: tuple[list[Harvested], dict[str, bytes]] | None = None) -> None:
-        """Record a batch whose octets are being written in the background: this one, or the last one, if there is one.
-
-        Octets that the process could not write are written here.
-        """
-        if batch is None:
-            batch, self._written = self._written, None
-        if batch is not None and self._helper is not None:
-            found, positions = batch
-            waiting = [one for one in found if one.octets is not None]
-            for one, (digest, place) in zip(waiting, self._helper.end() or (), strict=False):
-                one.describe(digest)
-                one.octets, one.file = None, place
-            self.tally.add(take_harvested(self.feed, self.folder, found, [], positions))
+    def _is_of_set(self, link: Link, name: ListName) -> bool:
+        """Whether a link leads to the set of a list, or to a part of it."""
+        address = _list_address(self.lists.url, name.spec or "")
+        return name.spec is not None and link.href.startswith((f"{address}&", f"{address}%3A"))
 
     # what belongs together
 
@@ -501,7 +433,7 @@ class OaiHarvester:
         held, changed = self.feed.held(uri for some in others.values() for uri in some), list[Harvested]()
         for path, some in others.items():
             ours, link = there.get(path), self._link("alternate", quote_path(path.encode()))
-            for other in filter(None, map(held.get, some)):
+            for other in (held[uri] for uri in some if uri in held and unquote_to_bytes(uri).decode() not in gone):
                 links = _ordered((*(one for one in other.metadata.links if one != link), *([link] if ours else ())))
                 if ours is not None:
                     more = _ordered((*ours.metadata.links, self._link("alternate", other.uri)))
@@ -513,27 +445,34 @@ class OaiHarvester:
     def _link(self, rel: str, uri: str, type_: str | None = TYPE) -> Link:
         return Link(rel=rel, href=self.feed.locations.absolute(uri), type=type_)
 
-    def _add_content(self, found: list[Harvested], gone: list[str], positions: dict[str, bytes]) -> None:
-        """Fetch the files of records that are new or changed, and link them; those that nothing describes go.
+    def _add_content(self, found: list[Harvested], gone: Sequence[str], *, has_files: bool) -> list[str]:
+        """Fetch the files of records that are new or changed, and link them; the paths of those that nothing describes
+        any more.
 
-        Records whose files cannot be had are noted, and tried again at the end of the next harvest.
+        A comparison fetches also those of records of which some could not be had, or are not there; with `has_files`
+        all files.
         """
+        if not self.lists.content:
+            return []
         records = {one.uri: one for one in found if one.octets is not None}
         held = self.feed.held([*records, *(quote_path(path.encode()) for path in gone)])
         said = {uri: [one for one in was.metadata.links if one.rel == "describes"] for uri, was in held.items()}
-        retries, files, dropped = self._pending(), dict[str, Harvested](), dict[str, set[str]]()
+        files, dropped = dict[str, Harvested](), dict[str, set[str]]()
         for uri, one in records.items():
             assert one.octets is not None
             was, kept = held.get(uri), said.get(uri, [])
-            digest = f"sha-256:{hashlib.sha256(one.octets).hexdigest()}"
-            if was is None or was.metadata.hash != digest or one.path in retries:
+            is_new = was is None or was.metadata.hash != one.metadata.hash
+            if was is not None and not is_new:
+                has_failed = was.memo.endswith(_LACKS_FILES)
+                if was.memo.rstrip(_LACKS_FILES) != one.memo:  # a comparison
+                    is_new = has_files or has_failed or not all(self._is_here(link) for link in kept)
+                one.memo += _LACKS_FILES * has_failed
+            if is_new:
                 fetched, failed = fetch_files(self._repository, self.folder, one.octets, self.lists.content)
-                retries.discard(one.path)
                 for what in failed:
                     self.listener(Notice("HW-OAI-13", f"a file of a record cannot be had: {what}", one.path))
                 self.tally.failed_files += len(failed)
-                if failed and len(retries) < _MOST_RETRIES:
-                    retries.add(one.path)
+                one.memo = one.memo.rstrip(_LACKS_FILES) + _LACKS_FILES * bool(failed)
                 files |= {file.path: file for file in fetched}
                 new = [self._link("describes", file.uri, file.metadata.type) for file in fetched]
                 kept = [*new, *(one for one in kept if failed and one.href not in {link.href for link in new})]
@@ -543,33 +482,12 @@ class OaiHarvester:
             for link in links:
                 dropped.setdefault(self.feed.locations.link(link.href), set()).add(uri)
         about = self.feed.state.about(dropped) if dropped else {}
-        for uri, by in dropped.items():
-            path = unquote_to_bytes(uri).decode()
-            if path not in files and not {other for _, other in about.get(uri, ())} - by:
-                gone.append(path)
         found += files.values()
-        positions[self._retry_key] = msgspec.json.encode(sorted(retries))
+        alone = [uri for uri, by in dropped.items() if not {one for _, one in about.get(uri, ())} - by]
+        return [path for path in (unquote_to_bytes(uri).decode() for uri in alone) if path not in files]
 
-    @property
-    def _retry_key(self) -> str:
-        return f"oai files {self.lists.url}"
-
-    def _pending(self) -> set[str]:
-        found = self.feed.state.position(self._retry_key)
-        return set() if found is None else set(from_json(found, list[str]))
-
-    def _fetch_again(self) -> None:
-        """Try the files again that could not be had in an earlier harvest."""
-        if not self.lists.content or not (paths := self._pending()):
-            return
-        held, found = self.feed.held(quote_path(path.encode()) for path in paths), list[Harvested]()
-        for uri, was in held.items():
-            path = unquote_to_bytes(uri).decode()
-            links = tuple(one for one in was.metadata.links if one.rel != "describes")
-            with suppress(OSError):
-                octets, metadata = (self.folder / path).read_bytes(), msgspec.structs.replace(was.metadata, links=links)
-                found.append(Harvested(path=path, octets=octets, metadata=metadata, memo=was.memo))
-        self._record(found, [], {})
+    def _is_here(self, link: Link) -> bool:
+        return (self.folder / unquote_to_bytes(self.feed.locations.link(link.href)).decode()).is_file()
 
 
 def _relinked(resource: Resource, links: tuple[Link, ...]) -> Harvested:
@@ -580,11 +498,17 @@ def _relinked(resource: Resource, links: tuple[Link, ...]) -> Harvested:
 
 def _ordered(links: tuple[Link, ...]) -> tuple[Link, ...]:
     """Links in the order in which they are always written."""
-    return tuple(sorted(links, key=lambda one: (one.rel != "collection", one.rel, one.href)))
+    return tuple(sorted(dict.fromkeys(links), key=lambda one: (one.rel != "collection", one.rel, one.href)))
 
 
 @lru_cache(maxsize=4_096)
 def _collections(url: str, prefix: str, specs: tuple[str, ...]) -> tuple[Link, ...]:
     """Links to the lists of sets."""
-    asked = (urlencode({"verb": "ListRecords", "set": one, "metadataPrefix": prefix}) for one in sorted(set(specs)))
-    return tuple(Link(rel="collection", href=f"{url}{'&' if '?' in url else '?'}{one}") for one in asked)
+    names = (one for one in sorted(set(specs)) if len(one) <= _LONGEST_SPEC)
+    asked = urlencode({"metadataPrefix": prefix})
+    return tuple(Link(rel="collection", href=f"{_list_address(url, one)}&{asked}") for one in names)
+
+
+def _list_address(url: str, spec: str) -> str:
+    """Where the records of a set begin, but for the prefix."""
+    return f"{url}{'&' if '?' in url else '?'}{urlencode({'verb': 'ListRecords', 'set': spec})}"

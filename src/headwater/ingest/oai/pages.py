@@ -25,6 +25,7 @@ PAGE_OCTETS: Final = 128 << 20
 _DEPTH: Final = 1_000
 _LONGEST: Final = 16_384  # characters of an identifier, a token or another value
 _MOST_SETS: Final = 200
+_MOST_DECLARED: Final = 16_384  # characters of namespaces that stand outside a record: each gets a copy of them
 _MOST_UNREADABLE: Final = 50  # records that are left out of one answer, before all of it counts as broken
 _LIMITS: Final = ReadLimits(octets=PAGE_OCTETS, compressed_octets=PAGE_OCTETS)
 _OAI: Final = "http://www.openarchives.org/OAI/2.0/ "
@@ -189,12 +190,15 @@ def _refuse_dtd(*_: object) -> None:
 
 
 def _declarations(outside: Mapping[str | None, str], own: Mapping[str | None, str]) -> str:
-    """The declarations of namespaces that stand outside an element which has its `own`."""
-    return "".join(
+    """The declarations of namespaces that stand outside an element which has its `own`. Raises BadPage."""
+    text = "".join(
         f" xmlns{f':{prefix}' if prefix else ''}={quoteattr(uri)}"
         for prefix, uri in outside.items()
         if uri and prefix not in own
     )
+    if len(text) > _MOST_DECLARED:
+        raise _bad(f"more than {_MOST_DECLARED:,} characters of namespaces outside the records")
+    return text
 
 
 def read_page(body: bytes, headers: Mapping[str, str], *, metadata_only: bool = False) -> OaiPage:

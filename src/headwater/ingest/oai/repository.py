@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from headwater.errors import SourceFault, UsageFault
+from headwater.ingest.harvested import NoAnswer
 from headwater.ingest.oai.cursor import DAY, SECOND, Refused, RepositoryTimes
 from headwater.ingest.oai.pages import PAGE_OCTETS, BadPage, OaiPage, read_page, time_of
 from headwater.spec.uris import is_absolute
@@ -18,6 +19,7 @@ from headwater.version import __version__
 _CUT_TRIES: Final = 3  # so often an answer is asked for that ends too early
 _TOO_MUCH: Final = frozenset({400, 413, 422, 500, 504})  # HTTP statuses of a request that may ask for too much
 _EXPIRED: Final = frozenset({400, 404, 410, 422, 500})  # and of a token that is not known any more
+_BUSY: Final = frozenset({429, 503})
 _EARLIEST: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -45,7 +47,7 @@ class RepositoryDescription(msgspec.Struct, frozen=True, kw_only=True):
 class OaiRepository:
     """The repository with the base URL `url`. Methods raise SourceFault.
 
-    A `Retry-After` of up to `longest_wait_seconds` is waited for; `asked_seconds` is the last one that was longer.
+    A `Retry-After` of up to `longest_wait_seconds` is waited for.
     """
 
     def __init__(
@@ -59,7 +61,6 @@ class OaiRepository:
             raise UsageFault("not the base URL of a repository", where=url[:200])
         self.url = url.partition("#")[0]
         self.requests = 0
-        self.asked_seconds = 0.0
         self._transport = Transport(
             TransportOptions(
                 concurrency=1,
@@ -85,16 +86,18 @@ class OaiRepository:
         uri = f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(asked)}"
         for is_last in (False,) * (_CUT_TRIES - 1) + (True,):
             answer = self.get(Fetch(uri, max_octets=PAGE_OCTETS))
-            self.asked_seconds = answer.retry_after_seconds or 0.0
-            if answer.failure is not None:
-                raise SourceFault(f"no answer: {answer.failure.text}", code="HW-OAI-01", where=uri)
+            if answer.failure is not None or answer.status in _BUSY:
+                what = answer.failure.text if answer.failure else f"HTTP status {answer.status}"
+                fault = NoAnswer(f"no answer: {what}", code="HW-OAI-01", where=uri)
+                fault.pause_seconds = answer.retry_after_seconds or 0.0
+                raise fault
             try:
                 page = read_page(answer.body, answer.headers, metadata_only=metadata_only)
-            except BadPage as fault:
+            except BadPage as bad:
                 if not answer.ok:
                     return self._refusal(asked, answer, uri)
-                if not fault.is_cut or is_last:
-                    fault.where = uri
+                if not bad.is_cut or is_last:
+                    bad.where = uri
                     raise
                 continue
             if page.error is not None and not page.records:

@@ -7,7 +7,7 @@ the next one of what `attempts_after` says (DST-5.3, DST-S2).
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -107,7 +107,7 @@ class ResourceTransfer:
         self._round = 0
         self._results = ResultLog(context, row, counts)
         self._fixity = CanonicalFixity()
-        self._patching = Patching(context.tree, context.temp)
+        self._patching = cache(lambda: Patching(self._tree, self._temp))  # made with the first patch
 
     def adopt(self) -> None:
         """Record files that another tool, or a killed run, has put into their places."""
@@ -160,7 +160,7 @@ class ResourceTransfer:
             while (ready := self._context.mirrors.ready(work, self._context.options)) is None:
                 yield None
             if isinstance(ready.attempt, PatchAttempt):
-                yield from self._patching.fetches(ready, ready.attempt, self._objection)
+                yield from self._patching().fetches(ready, ready.attempt, self._objection)
             else:
                 yield self._fetch(ready)
 
@@ -235,7 +235,7 @@ class ResourceTransfer:
     def _patched(self, work: Work, attempt: PatchAttempt, fetched: Fetched) -> None:
         """Place what patches make when the last of them has come, or ask for the resource as if there were none."""
         try:
-            result = self._patching.result(work, attempt, fetched)
+            result = self._patching().result(work, attempt, fetched)
         except PatchRefused as cause:
             if attempt.base is None:
                 self._note(work, "TIM-A6", f"Headwater fetches the dataset instead of its changes: {cause!s:.300}")
