@@ -24,6 +24,7 @@ ROOMS = (
     "catalog",
     "cluster",
     "dumps",
+    "fleet",
     "hub",
     "latency",
     "lists",

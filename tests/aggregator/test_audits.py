@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from headwater.aggregator.audits import audit_counts, run_audit
-from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
-from headwater.aggregator.store import Run, RunRecord
+from headwater.aggregator.audits import audit_counts, is_audit_due, run_audit
+from headwater.aggregator.configuration import FollowedSource
+from headwater.aggregator.store import Life, Run, RunRecord, SourceState
 from headwater.errors import Exit
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync
+from tests.aggregator import following
 from tests.support.fleet import Fleet, FleetSource, fleet
 from tests.support.fleet_kinds import DEFECTIVE
 
@@ -21,9 +23,8 @@ NOW = dt.datetime(2026, 12, 1, 12, tzinfo=dt.UTC)
 
 def audited(root: Path, source: FleetSource) -> RunRecord:
     followed = FollowedSource(name=source.name, url=source.address, options=SyncOptions(stall_seconds=2, retries=0))
-    config = AggregatorConfig(path=root / "a.toml", state=root, sources=(followed,))
     run = Run(number=7, name=source.name, worker="w", began_at=NOW, lease_until=NOW, kind="audit")
-    return run_audit(run, config, followed)
+    return run_audit(run, followed, root / source.name)
 
 
 @pytest.fixture
@@ -65,3 +66,33 @@ def test_a_source_that_is_away_and_a_copy_that_is_not_there_are_records_too(tmp_
     assert away.exit_status == Exit.SOURCE
     assert away.reason
     assert audit_counts(away).by_hash == 0
+
+
+def test_a_service_audits_after_a_sound_run_and_repairs_what_is_damaged(tmp_path: Path) -> None:
+    with following.fleet(tmp_path) as sources:
+        sources.add("museum", audit=3_600.0, every=3_600.0)
+        with following.service(sources.config()) as service:
+            service.until(lambda: service.state("museum").audited_at is not None)
+            sync_run, audit_run = reversed(service.store.runs("museum"))
+            assert (sync_run.kind, audit_run.kind, audit_run.exit_status) == ("sync", "audit", 0)
+            assert audit_counts(audit_run).by_hash == 3
+            assert service.state("museum").life is Life.FOLLOWING
+            (tmp_path / "museum" / "000.txt").write_bytes(b"damaged")
+            service.store.change("museum", audited_at=None)
+            service.until(lambda: service.runs("museum") == 4)  # the audit, and a run that repairs at once
+            repaired, found = service.store.runs("museum", 2)
+            assert (found.kind, found.exit_status, found.failed) == ("audit", Exit.FINDINGS, 1)
+            assert (repaired.kind, repaired.exit_status) == ("sync", 0)
+            assert sources.is_same("museum")
+            assert service.state("museum").life is Life.FOLLOWING
+
+
+def test_an_audit_waits_for_a_sound_run(tmp_path: Path) -> None:
+    now = NOW + dt.timedelta(hours=1)
+    weekly = FollowedSource(name="museum", url="http://museum.example/", audit=604_800.0)
+    state = SourceState(name="museum", url="http://museum.example/", life=Life.FOLLOWING)
+    assert is_audit_due(state, weekly, now)
+    assert not is_audit_due(msgspec.structs.replace(state, life=Life.DEGRADED), weekly, now)
+    assert not is_audit_due(msgspec.structs.replace(state, audited_at=NOW), weekly, now)
+    assert is_audit_due(msgspec.structs.replace(state, audited_at=NOW), weekly, now + dt.timedelta(days=7))
+    assert not is_audit_due(state, msgspec.structs.replace(weekly, audit=None), now)

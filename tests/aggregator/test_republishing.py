@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -112,13 +111,11 @@ def republished(root: Path, running: Fleet, *held: str, **rule: object) -> Itera
     store.enrol([(one.name, one.url) for one in sources], NOW)
     told: list[object] = []
     one = Republisher(config, store, told.append)
-    thread = threading.Thread(target=one.run)
-    thread.start()
+    one.start()
     try:
         yield one
     finally:
         one.stop()
-        thread.join()
         store.close()
     assert all(isinstance(event, Notice) and event.rule == "HW-AGG-70" for event in told), told
 

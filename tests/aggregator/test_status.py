@@ -64,6 +64,16 @@ def test_a_source_that_runs_seldom_is_not_out_of_date_in_between() -> None:
     assert source_status(weekly, state, last, None, NOW + dt.timedelta(days=10)).verdict is SourceVerdict.STALE
 
 
+def test_an_audit_that_does_not_find_the_copy_in_sync_counts_until_the_next_run() -> None:
+    state = SourceState(name="museum", url="", **GOOD)
+    audit = RunRecord(number=2, name="museum", kind="audit", began_at=NOW, ended_at=NOW, exit_status=1)
+    found = source_status(FOLLOWED, state, audit, None, NOW)
+    assert (found.verdict, found.exit_status) == (SourceVerdict.DEGRADED, Exit.TRANSFERS_FAILED)
+    for kind, status in (("audit", 0), ("audit", 130), ("sync", 0)):
+        last = msgspec.structs.replace(audit, kind=kind, exit_status=status)
+        assert source_status(FOLLOWED, state, last, None, NOW).verdict is SourceVerdict.FOLLOWING
+
+
 def test_nothing_is_overdue_that_runs_or_whose_service_is_down() -> None:
     state = SourceState(name="museum", url="", **GOOD | {"next_at": ago(hours=5)})
     run = Run(number=1, name="museum", worker="w", began_at=ago(minutes=1), lease_until=NOW)

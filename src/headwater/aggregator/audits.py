@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
-from headwater.aggregator.store import Run, RunRecord
+from headwater.aggregator.configuration import FollowedSource
+from headwater.aggregator.store import Life, Run, RunRecord, SourceState
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Listener, silent
 from headwater.spec.records import ToDict
@@ -46,10 +47,32 @@ class AuditCounts(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     extra: int = 0
 
 
+def is_audit_due(state: SourceState, source: FollowedSource, now: dt.datetime) -> bool:
+    """Whether the copy of a source is to be audited: its last run was sound, and no audit is younger than configured.
+
+    An audit comes after a run, when little is behind.
+    """
+    if source.audit is None or state.life is not Life.FOLLOWING:
+        return False
+    return state.audited_at is None or (now - state.audited_at).total_seconds() >= source.audit
+
+
+def state_after_audit(state: SourceState, record: RunRecord) -> SourceState:
+    """The state of a source after an audit: one that has found something is degraded, and runs again at once."""
+    if record.exit_status == Exit.INTERRUPTED:
+        return state
+    after = msgspec.structs.replace(state, audited_at=record.ended_at)
+    if record.exit_status != Exit.FINDINGS:
+        return after
+    return msgspec.structs.replace(
+        after, life=Life.DEGRADED, life_since=record.ended_at, failed=record.failed, next_at=record.ended_at
+    )
+
+
 def run_audit(
     run: Run,
-    config: AggregatorConfig,
     source: FollowedSource,
+    copy: Path,
     *,
     listener: Listener = silent,
     transport: Transport | None = None,
@@ -61,9 +84,7 @@ def run_audit(
     is no HeadwaterError.
     """
     try:
-        report = audit(
-            source.url, config.state / source.name, source.options, listener=listener, transport=transport, now=now
-        )
+        report = audit(source.url, copy, source.options, listener=listener, transport=transport, now=now)
     except HeadwaterError as fault:
         return _record(run, now(), int(fault.exit_status), reason=fault.what, code=fault.code)
     told = report.to_dict()

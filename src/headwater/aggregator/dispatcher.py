@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from headwater.aggregator.audits import is_audit_due
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
 from headwater.aggregator.life import RunOutcome, state_after
 from headwater.aggregator.schedule import RunPlace, begins_long, give_way, open_seconds, starts, turn_of
@@ -154,7 +155,7 @@ class Dispatcher:
             return False
         if state.is_wanted_now:
             return True
-        if state.next_at is not None and state.next_at > now:
+        if state.next_at is not None and state.next_at > now and not is_audit_due(state, source, now):
             return False
         windows = windows_for(source, self._config.hosts, state.hosts)
         return all(open_seconds(now, one) for one in windows)
@@ -177,6 +178,7 @@ class Dispatcher:
         has_room = room.left() > 0
         if not has_room and self._has_room:
             told = f"less than {human_octets(room.keep_free)} are free on the disk: no run begins"
+            told = told if room.keep_free else "the disk is full: no run begins"
             self._tell(Notice("HW-AGG-23", told, str(self._config.state)))
         self._has_room = has_room
         return has_room
@@ -184,7 +186,10 @@ class Dispatcher:
     def _start(self, state: SourceState) -> bool:
         source = self._sources[state.name]
         lease = source.deadline + self._grace + _LEASE_MORE_SECONDS
-        run = self._store.lease(source.name, "sync", self._worker, self._now(), lease)
+        now = self._now()
+        is_early = state.next_at is not None and state.next_at > now and not state.is_wanted_now
+        kind = "audit" if is_early and is_audit_due(state, source, now) else "sync"
+        run = self._store.lease(source.name, kind, self._worker, now, lease)
         if run is None:
             return False
         moment = self._clock()

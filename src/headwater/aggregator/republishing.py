@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, PublishRule
 from headwater.aggregator.store import AggregatorStore, Life, Retirement, SourceState
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, as_fault, disk_fault
 from headwater.http.server import address_url, listen
 from headwater.progress import Listener, Notice
 from headwater.publish.site import RESERVED
@@ -130,7 +130,7 @@ def _toml(value: object) -> str:
 
 
 class Republisher:
-    """Runs the source of a service's copies. `run` is for a thread of its own; `configure` is for any.
+    """Runs the source of a service's copies, from `start` to `stop`, by a thread of its own.
 
     Notices: HW-AGG-70, the process ended. Raises AddressInUse when it is made.
     """
@@ -142,36 +142,45 @@ class Republisher:
         host, _, port = self._rule.listen.rpartition(":")
         self._socket = listen(host.strip("[]"), int(port))
         self.url = (self._rule.base_url or address_url(self._socket)).rstrip("/")
-        self.configure(config)
+        self._config = config
         self._end = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._read: dict[str, tuple[float, tuple[str, ...]]] = {}  # when a copy was asked for its sets, and these
         self._text = ""  # the configuration that the process has
         self._next_start = 0.0
         self._deaths = 0
+        self._thread = threading.Thread(target=self._run, name="headwater-publish", daemon=True)
 
-    def configure(self, config: AggregatorConfig) -> None:
+    def use(self, config: AggregatorConfig) -> None:
         """Publish as this configuration says from now on; address and base URL stay those of the start."""
         self._config = config
         if config.publish is not None:
             self._rule = config.publish
 
-    def run(self) -> None:
-        """Publish until `stop`; a fault of the store or the disk is told, and tried again."""
+    def start(self) -> None:
+        """Begin to publish; a fault of the store or the disk is told once, and tried again."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the process in order."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        told = ""
         try:
             while not self._end.wait(LOOK_SECONDS):
-                with suppress(OSError):
-                    try:
-                        self.look()
-                    except HeadwaterError as fault:
+                try:
+                    self.look()
+                    told = ""
+                except (HeadwaterError, OSError) as error:
+                    fault = error if isinstance(error, HeadwaterError) else disk_fault(error) or as_fault(error)
+                    if fault.what != told:
                         self._listener(Notice(fault.code, fault.what, fault.where))
+                    told = fault.what
         finally:
             self._stop_process()
             self._socket.close()
-
-    def stop(self) -> None:
-        """Have `run` end."""
-        self._end.set()
 
     def look(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start the process anew if it died or if other sets are to be published."""

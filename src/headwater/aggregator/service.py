@@ -21,6 +21,7 @@ from headwater.aggregator.configuration import AggregatorConfig
 from headwater.aggregator.dispatcher import Dispatcher, Told, lock_state
 from headwater.aggregator.events import held_event
 from headwater.aggregator.pages import Pages
+from headwater.aggregator.republishing import Republisher
 from headwater.aggregator.sink_kinds import opened
 from headwater.aggregator.sinks import SinkThreads
 from headwater.aggregator.sqlite_store import FILE, SqliteStore
@@ -46,6 +47,7 @@ class FollowingService:
         self._alerts: AlertService | None = None
         self._sinks: SinkThreads | None = None
         self._pages: Pages | None = None
+        self._republisher: Republisher | None = None
         self._looked = time.monotonic()
         self.store = SqliteStore(config.home / FILE)
         try:
@@ -62,6 +64,9 @@ class FollowingService:
         if config.listen is not None:
             self._pages = Pages(config, self.store, is_alive=self.is_alive, on_fault=self._note)
             self._pages.start()
+        if config.publish is not None:
+            self._republisher = Republisher(config, self.store, self._hear)
+            self._republisher.start()
         self._use_alerts()
 
     @property
@@ -110,6 +115,8 @@ class FollowingService:
         self.dispatcher.use(config)
         if self._pages is not None:
             self._pages.use(config)
+        if self._republisher is not None:
+            self._republisher.use(config)
         self._use_alerts()
 
     def _use_alerts(self) -> None:
@@ -127,6 +134,8 @@ class FollowingService:
             ends.append(partial(self._sinks.close, _STOP_SECONDS))
         if self._pages is not None:
             ends.append(self._pages.stop)
+        if self._republisher is not None:
+            ends.append(self._republisher.stop)
         if self._alerts is not None:
             ends.append(self._alerts.stop)
         threads = [threading.Thread(target=end, daemon=True) for end in ends]

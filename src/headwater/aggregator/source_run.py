@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headwater.aggregator.audits import run_audit, state_after_audit
 from headwater.aggregator.configuration import FollowedSource, HostLimits
 from headwater.aggregator.events import moved_events, new_events
 from headwater.aggregator.host_limits import FOLDER as HOSTS
@@ -125,6 +126,8 @@ def run_source(
     state = store.source(order.source.name)
     if state is None:
         raise LeaseLost(order.run)
+    if order.run.kind == "audit":
+        return _audited(order, store, state, stopped, now)
     if state.answer is Answer.REFUSED and state.question is not None:
         store.keep_fact(refused_question(state.name), state.question_text)
     outcome = _outcome(order, store, state, stopped, now)
@@ -139,6 +142,20 @@ def run_source(
     )
     store.end(order.run, outcome.record, after)
     return outcome.record
+
+
+def _audited(
+    order: RunOrder,
+    store: AggregatorStore,
+    state: SourceState,
+    stopped: Callable[[], bool],
+    now: Callable[[], dt.datetime],
+) -> RunRecord:
+    """Audit the copy; what differs is repaired by the next run."""
+    with shared_transport(order.source, Path(order.state) / HOME, order.hosts, stopped=stopped) as (wire, _gate):
+        record = run_audit(order.run, order.source, order.copy, transport=wire, now=now)
+    store.end(order.run, record, state_after_audit(state, record))
+    return record
 
 
 class _Work:
@@ -252,8 +269,10 @@ def _outcome(
 
 
 def _was_found_different(store: AggregatorStore, name: str) -> bool:
-    """Whether the last run was an audit that has found files to differ: then the next one repairs them."""
-    return any(one.kind == "audit" and one.exit_status == Exit.FINDINGS for one in store.runs(name, 1))
+    """Whether an audit has found files to differ, and no sound run has repaired them since."""
+    runs = store.runs(name, 50)
+    last = next((one for one in runs if one.exit_status in (Exit.DONE, Exit.FINDINGS)), None)
+    return last is not None and last.kind == "audit" and last.exit_status == Exit.FINDINGS
 
 
 def _copy(folder: Path) -> CopyStatus | None:

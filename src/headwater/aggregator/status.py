@@ -208,6 +208,8 @@ def source_status(
     is_due = running is None and is_alive and state.next_at is not None
     overdue = is_due and state.next_at is not None and (now - state.next_at).total_seconds() > allowed
     verdict = _verdict(followed, state, is_stale=overdue or (age is not None and age > allowed))
+    if verdict is SourceVerdict.FOLLOWING and last is not None and _has_doubts(last):
+        verdict = SourceVerdict.DEGRADED
     return SourceStatus(
         name=state.name,
         title=followed.title if followed else "",
@@ -248,6 +250,11 @@ def source_status(
         is_overdue=overdue,
         hosts=state.hosts,
     )
+
+
+def _has_doubts(last: RunRecord) -> bool:
+    """Whether the last run was an audit that did not find the copy in sync: it counts until a run has followed."""
+    return last.kind == "audit" and last.exit_status not in (Exit.DONE, Exit.INTERRUPTED)
 
 
 def _allowed_seconds(followed: FollowedSource | None, state: SourceState, last: RunRecord | None) -> float:

@@ -28,10 +28,12 @@ from headwater.aggregator.sqlite_store import FILE, HOME, SqliteStore
 from headwater.aggregator.store import LeaseLost
 from headwater.errors import HeadwaterError
 from headwater.processes.pool import work_alone
+from headwater.storage.database import bound_caches
 from headwater.typed_decoding import from_json
 
 _CHUNK: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
+_CACHE_OCTETS: Final = 8 << 20  # of pages of databases in each run: several run at once
 _LOST, _FAILED, _BUG = 75, 74, 70
 
 
@@ -250,6 +252,7 @@ def main() -> None:
     work_alone()
     import headwater.sync.audit.auditor  # noqa: F401  imported once, before all forks
 
+    bound_caches(_CACHE_OCTETS)
     gc.collect()
     gc.freeze()
     _Template().serve()

@@ -311,6 +311,11 @@ class Database:
             connection.close(True)
 
 
+def bound_caches(octets: int) -> None:
+    """Let all databases of this process, and of those it forks, hold about so many octets of pages together."""
+    apsw.soft_heap_limit(octets)
+
+
 @contextlib.contextmanager
 def opened_to_read(path: Path, schema: Schema) -> Iterator[Database]:
     """A database for reading only, also while another process writes it; nothing is written on a disk without room.
