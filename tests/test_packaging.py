@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from headwater.aggregator.configuration import read_aggregation
 from headwater.cli import run
 from headwater.errors import Exit
 from headwater.files.media_types import MEDIA_TYPES
@@ -47,6 +48,7 @@ def test_the_container_is_made_of_what_there_is_and_its_source_is_sound() -> Non
     assert all((root / one).exists() and one.startswith(tuple(kept)) for one in copied)
     for name in ("source.toml", "sidecar.toml"):
         assert run(["check-config", str(PACKAGING / "oci" / name)]) == Exit.DONE
+    assert read_aggregation(PACKAGING / "oci" / "aggregate.toml").publish is not None
 
 
 @pytest.mark.skipif(program("systemd-analyze") is None, reason="systemd-analyze is not installed")
