@@ -176,7 +176,7 @@ def test_a_run_that_hangs_ends_by_its_deadline(many: Fleet) -> None:
 
 
 def test_a_process_that_hears_nothing_is_killed(many: Fleet) -> None:
-    many.add("a", deadline=1.0)
+    many.add("a", deadline=4.0)
     many.servers["a"].pages["/set/resourcelist.xml"] = hangs()
     with service(many.config(), grace_seconds=0.5) as at_work:
         at_work.until(lambda: many.servers["a"].requests("/set/resourcelist.xml"))
