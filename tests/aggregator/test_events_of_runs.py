@@ -72,7 +72,7 @@ def test_events_lead_to_the_copy_after_kills(tmp_path: Path) -> None:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            time.sleep(chance.random() * 0.5)
+            time.sleep(chance.random() * 0.3)
             process.send_signal(signal.SIGKILL)
             process.stdout.close()
             killed += process.wait() == -signal.SIGKILL
@@ -83,7 +83,7 @@ def test_events_lead_to_the_copy_after_kills(tmp_path: Path) -> None:
                 site.drop(f"new-{round_ - 1}.xml")
             site.publish()
         run_once(source.base, tmp_path)
-        assert killed > KILLS / 2
+        assert killed > KILLS / 4
         assert led_to(store) == copied(tmp_path)
         assert len(copied(tmp_path)) == 151
         numbers = [one.number for one in store.events(0, limit=1_000_000)]
