@@ -335,7 +335,7 @@ class StoreContract:
         assert (store.sink("index").acknowledged, store.dead_letters("index")) == (0, [])
         store.acknowledge("index", 3, [letter], after=0)
         assert (store.sink("index").acknowledged, store.dead_letters("index")) == (3, [letter])
-        store.forget_dead_letters("index", [1, 3])
+        store.append_held("index", [event("c")], T0, dead=[1, 3])
         assert store.dead_letters("index") == []
 
     def test_a_sink_that_is_not_named_is_forgotten(self, store: AggregatorStore) -> None:
@@ -348,6 +348,26 @@ class StoreContract:
         store.enrol_sinks(["index", "hook"])
         assert store.sink("index").dead_letters == 0
         assert store.sink("hook").waiting == 1
+
+    def test_a_deletion_that_is_over_is_not_told_again(self, store: AggregatorStore) -> None:
+        """The resource was created again since, with the same content."""
+        store.enrol_sinks(["index"])
+        run = leased(store)
+        store.append(run, [event("a", "deleted")], T0)
+        store.append(run, [event("a", "created")], T0)
+        store.append_held("index", [event("a", "deleted")], at(1))
+        assert [one.action for one in store.events(2, sink="index")] == ["created"]
+
+    def test_an_answer_to_another_question_is_dropped(self, store: AggregatorStore) -> None:
+        """It was given while a run was under way that found something else to ask."""
+        run = leased(store)
+        asked = store.change("museum", question=Question.DELETIONS, question_text="3 deletions")
+        store.change("museum", answer=Answer.APPROVED)
+        after = msgspec.structs.replace(asked, question=Question.RESET, question_text="set back")
+        store.end(run, record(run, at(1)), after)
+        found = store.source("museum")
+        assert found is not None
+        assert (found.question, found.answer) == (Question.RESET, None)
 
     def test_what_is_held_is_told_to_one_sink_alone(self, store: AggregatorStore) -> None:
         store.enrol_sinks(["index", "hook"])

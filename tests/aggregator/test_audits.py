@@ -53,6 +53,8 @@ def test_what_differs_is_counted_and_said(tmp_path: Path, running: Fleet) -> Non
     assert record.reason.startswith("not in sync: ")
     assert "1 different" in record.reason
     assert audit_counts(record).different == 1
+    assert record.report is not None
+    assert [one["verdict"] for one in record.report["sets"][0]["findings"]] == ["different"]
 
 
 def test_a_source_that_is_away_and_a_copy_that_is_not_there_are_records_too(tmp_path: Path, running: Fleet) -> None:

@@ -106,6 +106,7 @@ ALL = ("type", "well-formed", "html", "empty", "max:1kB")
         (b'{"a": 1}', "application/ld+json", ALL, None),
         (b"12", "application/json", ALL, None),
         (b'{"a": ', "application/json", ("well-formed",), "not JSON"),
+        (b"[" * 100_000, "application/json", ("well-formed",), "not JSON"),
         (b"<a><b></a>", "text/xml", ("well-formed",), "not well-formed XML: mismatched tag"),
         (b"<a>", None, ("well-formed",), "not well-formed XML: no element found"),
         (b"<a>", "text/plain", ("type", "html", "empty"), None),

@@ -148,9 +148,9 @@ def test_what_is_asked(faults: list[str], found: CopyStatus | None, question: Qu
         (Question.MOVED, None, {"moved": True}),
         (Question.RESET, None, {"accept_reset": True}),
         (Question.AUTHORISATION, None, {}),
-        (Question.DELETIONS, None, {"max_delete": 1.0}),
+        (Question.DELETIONS, None, {}),
         (Question.DELETIONS, copy(deletions=30, consent="30%"), {"max_delete": 0.3}),
-        (Question.UPDATES, copy(updates=30), {"max_update": 1.0}),
+        (Question.UPDATES, copy(updates=30), {}),
     ],
 )
 def test_what_consent_gives_to_the_next_run(

@@ -5,11 +5,9 @@ A message is kept before it is sent, so that a kill delivers it twice rather tha
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import email.message
 import hashlib
-import os
 import shlex
 import smtplib
 import socket
@@ -25,7 +23,7 @@ from msgspec.structs import replace
 
 from headwater.aggregator.alerts import AlertMemory, AlertMessage, WaitingMessage, judge
 from headwater.aggregator.configuration import AggregatorConfig, AlertRule
-from headwater.aggregator.sink_kinds import post_signed
+from headwater.aggregator.sink_kinds import post_signed, run_command
 from headwater.aggregator.status import read_fleet
 from headwater.aggregator.store import AggregatorStore
 from headwater.errors import HeadwaterError, StoreFault, as_fault
@@ -75,23 +73,8 @@ def _said(cause: Exception) -> str:
 def _run(command: str, message: AlertMessage, body: bytes) -> None:
     """Run a command with the message as JSON on its standard input, and its first line in HEADWATER_ALERT."""
     variables = {"HEADWATER_ALERT": message.rule, "HEADWATER_SUBJECT": message.subject.replace("\0", "")}
-    with subprocess.Popen(
-        shlex.split(command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **variables},
-        start_new_session=True,
-    ) as process:
-        try:
-            _, errors = process.communicate(body, timeout=SECONDS)
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)  # with all that it has started
-            raise
-    if process.returncode:
-        said = errors.decode("utf-8", "replace").strip()[-200:]
-        raise ValueError(f"the command ended with {process.returncode}" + (f": {said}" if said else ""))
+    if failed := run_command(shlex.split(command), body, SECONDS, variables):
+        raise ValueError(failed)
 
 
 def _post(rule: AlertRule, body: bytes) -> None:

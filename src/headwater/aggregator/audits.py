@@ -26,6 +26,8 @@ _COUNTS: Final = ("same_by_hash", "same_by_record", "same_by_time", "unverifiabl
 _DOUBTS: Final = ("unreadable", "contradicted", "refused", "skipped", "behind", "held_back", "changed_during_audit")
 _DIFFERENCES: Final = ("missing", "different", "extra")
 
+_MOST_FINDINGS: Final = 100  # of each set, that a record keeps
+
 
 class AuditCounts(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """What an audit of a copy compared by what, and what it found; the sum over its sets."""
@@ -89,7 +91,7 @@ def run_audit(
         return _record(run, now(), int(fault.exit_status), reason=fault.what, code=fault.code)
     told = report.to_dict()
     for one in told["sets"]:
-        one["findings"] = []
+        del one["findings"][_MOST_FINDINGS:]
     different = sum(getattr(one, name) for one in report.sets for name in _DIFFERENCES)
     return _record(
         run,

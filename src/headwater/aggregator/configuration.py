@@ -29,7 +29,8 @@ from headwater.typed_decoding import from_values, in_plain_words
 FIRST_CONCURRENCY: Final = 8
 """Requests at a time to a source that says nothing of it: many sources are followed, and most are strangers."""
 
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0, le=3e9)]
+"""Seconds, at most a century: moments that are reckoned with it must exist."""
 
 
 class BadAggregation(UsageFault):

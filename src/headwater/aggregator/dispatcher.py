@@ -123,6 +123,8 @@ class Dispatcher:
         while not stopped.is_set() and (wanted - begun or self._running):
             self._hear()
             due = [one for one in self._changed_states() if one.name in wanted - begun]
+            begun |= {one.name for one in due if not _may_run(one)}  # paused or retired meanwhile
+            due = [one for one in due if _may_run(one)]
             begun |= self._begin(due)
             self._watch(0)
             looked()
@@ -228,10 +230,11 @@ class Dispatcher:
             if (one := self._running.pop(ended.number, None)) is not None:
                 self._ends.append((one, ended))
         if self._template.has_ended:
+            self._ends += [(one, RunEnded(number=one.run.number, signal=9)) for one in self._running.values()]
+            self._running = {}
+            following = TemplateProcess()  # OSError: no process is to be had, and it is tried again
             self._template.close()
-            lost, self._running = self._running, {}
-            self._template = TemplateProcess()
-            self._ends += [(one, RunEnded(number=one.run.number, signal=9)) for one in lost.values()]
+            self._template = following
         self._record_ends()
 
     def _record_ends(self) -> None:
@@ -250,6 +253,10 @@ class Dispatcher:
             windows = windows_for(one.source, self._config.hosts, state.hosts)
             outcome = RunOutcome(record=record)
             after = state_after(state, one.source, outcome, windows=windows, chance=random.random())
+            if (
+                one.run.kind == "audit" and record.exit_status != Exit.INTERRUPTED
+            ):  # the next one is due in its turn, also after a crash
+                after = msgspec.structs.replace(after, audited_at=record.ended_at)
             try:
                 self._store.end(one.run, record, after)
             except LeaseLost:

@@ -236,7 +236,7 @@ def _malformation(family: str | None, file: Path, size: int) -> str | None:
                 from_json(opened.read(), msgspec.Raw)
     except pyexpat.ExpatError as cause:
         return None if cause.code == _UNKNOWN_ENCODING else f"the file is not well-formed XML: {cause}"
-    except msgspec.DecodeError as cause:
+    except (msgspec.DecodeError, RecursionError) as cause:
         return f"the file is not JSON: {cause}"
     except (OSError, ValueError, LookupError):  # gone by now, or in an encoding that expat does not know
         pass

@@ -97,17 +97,19 @@ def approved_options(options: SyncOptions, state: SourceState, copy: CopyStatus 
         case Question.RESET:
             given["accept_reset"] = True
         case Question.DELETIONS:
-            given["max_delete"] = _consent(copy, "delete")
+            given["max_delete"] = _consent(copy, "delete", options.max_delete)
         case Question.UPDATES:
-            given["max_update"] = _consent(copy, "update")
+            given["max_update"] = _consent(copy, "update", options.max_update)
     return msgspec.structs.replace(options, **given)
 
 
-def _consent(copy: CopyStatus | None, what: str) -> float:
-    """The share of a copy that may go, as the commands say that consent to what is held back."""
+def _consent(copy: CopyStatus | None, what: str, usual: float | None) -> float | None:
+    """The share of a set that may go, as the commands say that consent to what is held back; of several sets the
+    smallest, so that no set loses more than was shown. `usual`: where nothing is held back any more.
+    """
     commands = [one.consent.get(what, "") for one in copy.sets] if copy is not None else []
     shares = [int(found[1]) / 100 for text in commands if (found := _SHARE.search(text))]
-    return max(shares, default=1.0)
+    return min(shares, default=usual)
 
 
 # what comes of it

@@ -28,7 +28,10 @@ QUICK_SECONDS: Final = 5.0
 """A run that takes longer is long."""
 
 LEAST_TURN_SECONDS: Final = 10.0
-"""So long a long run may go on while others wait for its place; the next turn of a source is twice its last one."""
+"""So long a long run may go on while others wait for its place; the next turn of a source is twice its last one …"""
+
+MOST_TURN_SECONDS: Final = 120.0
+"""… and at most so long: sources that hang must not hold the places of long runs for hours."""
 
 DEAD_SECONDS: Final = 86_400.0
 """How often is looked whether a dead source is back."""
@@ -162,7 +165,7 @@ def begins_long(state: SourceState) -> bool:
 
 def turn_of(state: SourceState) -> float:
     """For how long a run of the source may keep its place while others wait."""
-    return max(LEAST_TURN_SECONDS, 2 * (state.last_seconds or 0.0))
+    return min(MOST_TURN_SECONDS, max(LEAST_TURN_SECONDS, 2 * (state.last_seconds or 0.0)))
 
 
 def waiting_since(state: SourceState) -> tuple[bool, dt.datetime]:

@@ -98,7 +98,10 @@ class FollowingService:
         looked()
         if self._looked - self._trimmed > _TRIM_SECONDS:
             self._trimmed = self._looked
-            self.store.trim(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.config.keep_events))
+            try:
+                self.store.trim(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.config.keep_events))
+            except HeadwaterError as fault:  # the disk is full, for one
+                self._note(fault)
 
     def use(self, config: AggregatorConfig) -> None:
         """Go on by another configuration, which is of the same state. Raises UsageFault: the old one goes on."""
@@ -108,7 +111,7 @@ class FollowingService:
             self._sinks.close(_STOP_SECONDS)
             try:
                 self._sinks = SinkThreads(config, self.store, opened, self._hear)
-            except HeadwaterError:
+            except Exception:
                 self._sinks = SinkThreads(self.config, self.store, opened, self._hear)
                 raise
         self.config = config

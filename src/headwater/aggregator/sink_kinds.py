@@ -12,6 +12,7 @@ import hmac
 import importlib
 import os
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,12 @@ def check_sink(config: SinkConfig) -> None:
     for name in needed:
         if not getattr(config, name):
             raise UsageFault(f"a sink of kind {config.kind} needs {name}", code="HW-AGG-11", where=config.name)
+    try:
+        words = shlex.split(config.command or "-")
+    except ValueError as cause:
+        raise UsageFault(f"command: {cause}", code="HW-AGG-11", where=config.name) from cause
+    if not words:
+        raise UsageFault("command has no words", code="HW-AGG-11", where=config.name)
 
 
 def opened(config: SinkConfig, state: Path) -> Sink:
@@ -84,6 +91,35 @@ def _seconds(config: SinkConfig, name: str, default: float) -> float:
         raise UsageFault(what, code="HW-AGG-11", where=config.name) from cause
 
 
+def run_command(
+    words: Sequence[str], octets: bytes, seconds: float, environment: Mapping[str, str] | None = None
+) -> str:
+    """Run a command with these octets on its standard input; returns why it has failed, or nothing.
+
+    Raises subprocess.TimeoutExpired after so many seconds, when it was killed with all that it has started, and OSError
+    where it cannot be run.
+    """
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=None if environment is None else {**os.environ, **environment},
+        start_new_session=True,
+    ) as process:
+        try:
+            _, errors = process.communicate(octets, timeout=seconds)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if not process.returncode:
+        return ""
+    said = errors.decode("utf-8", "replace").strip()[-_TAIL:]
+    how = f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+    return f"the command ended with {how}{said and f': {said}'}"
+
+
 class CommandSink:
     """Runs a command for each batch, which gets the events as JSON lines on its standard input; exit status 0: taken.
 
@@ -98,23 +134,14 @@ class CommandSink:
         """Run the command."""
         where = self._words[0]
         try:
-            done = subprocess.run(
-                self._words,
-                input=event_lines(events),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=self._timeout,
-                check=False,
-            )
+            failed = run_command(self._words, event_lines(events), self._timeout)
         except subprocess.TimeoutExpired as cause:
             raise SinkFault(f"the command took longer than {self._timeout:.0f} s", where=where) from cause
         except OSError as cause:
             what = f"the command cannot be run: {cause.strerror}"
             raise SinkFault(what, where=where, failure=Failure.UNAVAILABLE) from cause
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()[-_TAIL:]
-            how = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-            raise SinkFault(f"the command ended with {how}{said and f': {said}'}", where=where)
+        if failed:
+            raise SinkFault(failed, where=where)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -260,7 +287,8 @@ class _BulkAnswer(msgspec.Struct, frozen=True):
 
 
 _bulk_answer = json_decoder(_BulkAnswer)
-_MISSING, _CONFLICT = 404, 409
+_CONFLICT: Final = 409  # a later state is there
+_NO_INDEX: Final = 404  # with an error; the deletion of what is not there has none
 _TEXT_OCTETS: Final = 1 << 20
 
 
@@ -308,11 +336,11 @@ class IndexSink:
         refused: dict[int, str] = {}
         for event, item in zip(batch, answer.items if answer.errors else (), strict=False):
             (done,) = item.values()
-            if done.error is None or done.status in (_MISSING, _CONFLICT):
+            if done.error is None or done.status == _CONFLICT:
                 continue
             reason = from_values(done.error, Reason, strict=False) if isinstance(done.error, dict) else Reason()
             said = f"{reason.type}: {reason.reason}"[:_TAIL]
-            if passes(done.status, reason) or done.status in (401, 403):
+            if passes(done.status, reason) or done.status in (401, 403, _NO_INDEX):
                 raise SinkFault(said, where=self._index, failure=Failure.UNAVAILABLE)
             refused[event.number] = said
         return refused

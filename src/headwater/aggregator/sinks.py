@@ -147,8 +147,8 @@ class Delivery:
             while not stopped.is_set():
                 try:
                     seconds = self.step()
-                except HeadwaterError as fault:  # of the store: the disk is full, for one
-                    self._tell(fault)
+                except Exception as error:  # noqa: BLE001  of the store, whose disk is full, or of a sink of others
+                    self._tell(as_fault(error))
                     seconds = _FAULT_SECONDS
                 stopped.wait(seconds)
         finally:
@@ -261,6 +261,7 @@ class SinkThreads:
 # replay
 
 _HELD_BATCH: Final = 500
+_ALL: Final = 1_000_000_000
 
 
 def replay(store: AggregatorStore, config: AggregatorConfig, sink: str, after: int) -> int:
@@ -299,13 +300,10 @@ def replay_dead(store: AggregatorStore, config: AggregatorConfig, sink: str) -> 
     """
     name = configured(config, sink).name
     told = 0
-    while letters := store.dead_letters(name, _HELD_BATCH):
-        numbers = {one.number for one in letters}
-        events = [found for number in sorted(numbers) for found in store.events(number - 1, 1, sink=name)]
-        events = [one for one in events if one.number in numbers]
-        if not events:
-            break
-        store.append_held(name, events, dt.datetime.now(dt.UTC))
-        store.forget_dead_letters(name, [one.number for one in events])
+    numbers = sorted({one.number for one in store.dead_letters(name, _ALL)})
+    for some in (numbers[start : start + _HELD_BATCH] for start in range(0, len(numbers), _HELD_BATCH)):
+        events = [found for number in some for found in store.events(number - 1, 1, sink=name)]
+        events = [one for one in events if one.number in some]
+        store.append_held(name, events, dt.datetime.now(dt.UTC), dead=[one.number for one in events])
         told += len(events)
     return told

@@ -174,8 +174,10 @@ class SqliteStore:
             _check_lease(t, run)
             at_begin = from_json(t.value("SELECT operator FROM runs WHERE number = ?", (run.number,)), dict[str, Any])
             now = _operators(_source(t, run.name))
-            changed = [name for name in _OPERATORS if now[name] != at_begin[name]]
-            fields = msgspec.to_builtins(state) | {name: now[name] for name in changed}
+            changed = {name: now[name] for name in _OPERATORS if now[name] != at_begin[name]}
+            if state.question_text != _source(t, run.name).question_text:  # the answer was to another question
+                changed.pop("answer", None)
+            fields = msgspec.to_builtins(state) | changed
             _keep(t, from_json(msgspec.json.encode(fields), SourceState))
             _end(t, run, record)
 
@@ -226,14 +228,15 @@ class SqliteStore:
                     t.run(_ADD_EVENT, (run.number, at, None, _resource(event), *_values(event)))
             return _last_number(t)
 
-    def append_held(self, sink: str, events: Sequence[NewEvent], now: dt.datetime) -> int:
+    def append_held(self, sink: str, events: Sequence[NewEvent], now: dt.datetime, dead: Sequence[int] = ()) -> int:
         """Add events for one sink."""
         at = to_microseconds(now)
         with self._write() as t:
+            t.many("DELETE FROM dead_letters WHERE sink = ? AND number = ?", [(sink, number) for number in dead])
             for event in events:
                 last = _last_event(t, event)
                 is_gone = last is not None and last.action == "deleted"
-                if last is not None and not is_gone and last.hash != event.hash:
+                if last is not None and not is_gone and (event.action == "deleted" or last.hash != event.hash):
                     event = msgspec.structs.replace(last, action="created")
                 if not is_gone or event.action == "deleted":
                     t.run(_ADD_EVENT, (0, at, sink, None, *_values(event)))
@@ -358,11 +361,6 @@ class SqliteStore:
             DeadLetter(sink=sink, number=number, at=from_microseconds(at), reason=reason, tries=tries)
             for sink, number, at, reason, tries in rows
         ]
-
-    def forget_dead_letters(self, name: str, numbers: Sequence[int]) -> None:
-        """Forget dead letters."""
-        with self._write() as t:
-            t.many("DELETE FROM dead_letters WHERE sink = ? AND number = ?", [(name, number) for number in numbers])
 
     # what else is remembered
 

@@ -8,6 +8,7 @@ store, the clock and the disk.
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -28,7 +29,7 @@ from headwater.aggregator.store import (
     UnknownSource,
 )
 from headwater.errors import Exit
-from headwater.files.file_copies import free_octets
+from headwater.files.file_copies import Room, free_octets
 from headwater.spec.records import ToDict
 from headwater.sync.copy_status import is_locked
 from headwater.sync.reports import gravest_status
@@ -394,6 +395,8 @@ def _counts(sources: Sequence[SourceStatus]) -> dict[str, int]:
 def read_fleet(config: AggregatorConfig, store: AggregatorStore, *, is_alive: bool | None = None) -> FleetStatus:
     """The state of everything now. `is_alive`: whether a service runs, where the caller knows. Raises StoreFault."""
     alive = bool(is_locked(config.home / LOCK)) if is_alive is None else is_alive
+    room = Room(os.fsencode(config.state), config.keep_free)  # what is usual, where the file does not say it
+    config = msgspec.structs.replace(config, keep_free=room.keep_free)
     return fleet_status(config, store, dt.datetime.now(dt.UTC), is_alive=alive, free=free_octets(config.state))
 
 

@@ -332,8 +332,9 @@ class AggregatorStore(Protocol):
         (`is_repeated`).
         """
 
-    def append_held(self, sink: str, events: Sequence[NewEvent], now: dt.datetime) -> int:
-        """Add events for one sink alone (replay); returns the last number of the journal.
+    def append_held(self, sink: str, events: Sequence[NewEvent], now: dt.datetime, dead: Sequence[int] = ()) -> int:
+        """Add events for one sink alone (replay); returns the last number of the journal. `dead` are dead letters of it
+        that are forgotten with that.
 
         Where the journal has a later state of a resource, that is added in its place; nothing, where it is deleted.
         """
@@ -375,9 +376,6 @@ class AggregatorStore(Protocol):
 
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetter]:
         """Dead letters of a sink, newest first."""
-
-    def forget_dead_letters(self, name: str, numbers: Sequence[int]) -> None:
-        """Forget dead letters of a sink."""
 
     # what else the service remembers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from headwater.cli.output import complain, counted, json_document, json_line, js
 from headwater.cli.output import tell as tell_notice
 from headwater.cli.shared_options import Command, option
 from headwater.cli.stop_signal import StopSignal
-from headwater.errors import Exit, HeadwaterError, UsageFault
+from headwater.errors import Exit, HeadwaterError, UsageFault, as_fault
 
 if TYPE_CHECKING:
     from headwater.aggregator.configuration import AggregatorConfig
@@ -79,7 +79,7 @@ def _teller(*, as_json: bool) -> Callable[[Told], None]:
     lock = threading.Lock()
 
     def tell(told: Told) -> None:
-        with lock:
+        with lock, suppress(OSError, ValueError):  # whoever reads it is gone, or its disk is full
             if not isinstance(told, RunRecord):
                 tell_notice(told)
             elif as_json:
@@ -115,8 +115,8 @@ def _hangups() -> Iterator[Callable[[], bool]]:
 def _reload(use: Callable[[AggregatorConfig], None], path: Path) -> None:
     try:
         use(_read(path))
-    except HeadwaterError as fault:
-        complain(fault)
+    except Exception as error:  # noqa: BLE001  whatever it is, the service goes on
+        complain(as_fault(error))
         click.echo("note: the configuration that was read before stays in force", err=True)
     else:
         click.echo("note: the configuration was read again", err=True)
