@@ -21,11 +21,12 @@ from importlib.metadata import entry_points
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from headwater.aggregator.configuration import SinkConfig
-from headwater.aggregator.events import event_lines
+from headwater.aggregator.events import Quarantine, event_lines
 from headwater.aggregator.sinks import Failure, Sink, SinkFault
 from headwater.aggregator.store import Event
 from headwater.catalog.catalog_url import ClusterPlace, access_of, credentials_from, place_of
@@ -55,6 +56,11 @@ def check_sink(config: SinkConfig) -> None:
     for name in needed:
         if not getattr(config, name):
             raise UsageFault(f"a sink of kind {config.kind} needs {name}", code="HW-AGG-11", where=config.name)
+    Quarantine.of(config.quarantine)
+    parts = urlsplit(config.url or "") if config.kind == "webhook" else None
+    if parts is not None and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
+        what = "url: a webhook has an http or https address, without a user name"  # which may have a password
+        raise UsageFault(what, code="HW-AGG-11", where=config.name)
     try:
         words = shlex.split(config.command or "-")
     except ValueError as cause:

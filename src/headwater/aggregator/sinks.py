@@ -207,7 +207,8 @@ class Delivery:
             return 0.0
         if not is_alone and failure is Failure.FAILED and is_last:
             self._alone_until = self._exhausted_until = batch.end
-        pause = max(_PAUSES.seconds(tries), getattr(fault, "wait_seconds", None) or 0.0)
+        asked = min(getattr(fault, "wait_seconds", None) or 0.0, _LONGEST_ASKED_SECONDS)
+        pause = max(_PAUSES.seconds(tries), asked)
         self._store.refused(self._config.name, str(fault.what)[:1_000], self._now() + dt.timedelta(seconds=pause))
         return 0.0
 
@@ -261,6 +262,7 @@ class SinkThreads:
 # replay
 
 _HELD_BATCH: Final = 500
+_LONGEST_ASKED_SECONDS: Final = 3_600.0  # a sink that says years is asked again all the same
 _ALL: Final = 1_000_000_000
 
 

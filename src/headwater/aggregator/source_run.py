@@ -42,6 +42,7 @@ _MOST_WARNINGS: Final = 100
 _MOST_SETS: Final = 100
 _LONGEST_TEXT: Final = 1_000
 _MOVED: Final = "DST-F10"
+_HELD_BACK: Final = "DST-B4"
 
 
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class RunWarnings:
         self.counts: dict[str, tuple[int, str]] = {}
 
     def __call__(self, event: Progress | Notice) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, Progress) or event.rule == _HELD_BACK:  # that is no fault of the source
             return
         count, first = self.counts.get(event.rule, (0, event.message))
         if count or len(self.counts) < _MOST_WARNINGS:
