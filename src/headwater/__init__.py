@@ -13,6 +13,7 @@ from headwater.version import __version__
 # isort: off
 if TYPE_CHECKING:
     from headwater.aggregator.events import ServiceEvents as events
+    from headwater.aggregator.events import changes
     from headwater.aggregator.store import Event
     from headwater.errors import Exit, HeadwaterError, Interrupted, SourceFault, StoreFault, Undetermined, UsageFault
     from headwater.library import Placing, PublishReport, publish_folder, write_file
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from headwater.sync.copy_status import CopyStatus, FailedResource, HeldBackDeletion, RunStatus, SetStatus
     from headwater.sync.copy_status import copy_records, copy_status
     from headwater.sync.explore import ExploreNode, ExploreReport, ExploreWarning
-    from headwater.sync.explore import SourceChanges as changes
     from headwater.sync.explore import explore as explore_source
     from headwater.sync.export import ExportReport, export_bag, export_manifest
     from headwater.sync.export import restore as restore_copy
@@ -61,7 +61,7 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "headwater.aggregator.events": "ServiceEvents=events",
+    "headwater.aggregator.events": "ServiceEvents=events changes",
     "headwater.aggregator.store": "Event",
     "headwater.errors": "Exit HeadwaterError Interrupted SourceFault StoreFault Undetermined UsageFault",
     "headwater.library": "Placing PublishReport publish_folder write_file",
@@ -76,7 +76,7 @@ _HOMES = {
     "headwater.sync.audit.auditor": "audit=audit_folder",
     "headwater.sync.copy_status": "CopyStatus FailedResource HeldBackDeletion RunStatus SetStatus "
     "copy_records copy_status",
-    "headwater.sync.explore": "ExploreNode ExploreReport ExploreWarning SourceChanges=changes explore=explore_source",
+    "headwater.sync.explore": "ExploreNode ExploreReport ExploreWarning explore=explore_source",
     "headwater.sync.export": "ExportReport export_bag export_manifest restore=restore_copy",
     "headwater.sync.options": "SyncOptions",
     "headwater.sync.reports": "AuditReport CopyRecord DatasetReport Done FailedTransfer Finding PlannedAction "

@@ -27,6 +27,7 @@ def test_events_are_told_after_a_number(tmp_path: Path) -> None:
             found = list(headwater.events(state, after=2_498))
             assert found == store.events(2_498)
             assert isinstance(found[0], headwater.Event)
+            assert list(headwater.changes(state, after=2_498)) == found
         assert list(headwater.events(tmp_path, after=2_500)) == []
         store.append(store.running()[0], [event("new")], T0)
         assert [one.path for one in headwater.events(tmp_path, 2_500)] == ["new"]

@@ -7,21 +7,25 @@ the copy: repositories answer with error pages, empty files and cut documents, a
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import pyexpat
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, overload
 
 import msgspec
 
 from headwater.aggregator.sqlite_store import store_to_read
 from headwater.aggregator.store import AggregatorStore, Event, NewEvent
 from headwater.errors import Undetermined, UsageFault
+from headwater.progress import Listener, silent
 from headwater.quantities import human_octets, octets_from
 from headwater.spec.records import Link
+from headwater.sync.explore import SourceChanges
+from headwater.sync.options import SyncOptions
 from headwater.sync.reports import CopyRecord, Done
 from headwater.typed_decoding import from_json
 
@@ -113,6 +117,36 @@ class ServiceEvents:
             if not self._follow:
                 return
             await asyncio.sleep(_POLL_SECONDS)
+
+
+@overload
+def changes(
+    url: str,
+    since: str | dt.datetime | None = None,
+    options: SyncOptions | None = None,
+    *,
+    listener: Listener = silent,
+) -> SourceChanges: ...
+@overload
+def changes(url: str | os.PathLike[str], *, after: int, follow: bool = False) -> ServiceEvents: ...
+def changes(
+    url: str | os.PathLike[str],
+    since: str | dt.datetime | None = None,
+    options: SyncOptions | None = None,
+    *,
+    listener: Listener = silent,
+    after: int | None = None,
+    follow: bool = False,
+) -> SourceChanges | ServiceEvents:
+    """The changes in the Change Lists of the source at `url`, without a copy: iterate once, for entries. Its `position`
+    says where the iteration ended. With `after` the `events` of a service instead.
+
+    `since` is a time, or the `position` of an earlier complete iteration; None: all. `options` apply to sets, hosts and
+    requests. Iterating raises Undetermined where the lists do not reach back so far, and SourceFault.
+    """
+    if after is not None:
+        return ServiceEvents(url, after, follow=follow)
+    return SourceChanges(os.fspath(url), since, options, listener=listener)
 
 
 def _next(store: AggregatorStore, after: int) -> list[Event]:
