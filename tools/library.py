@@ -33,7 +33,7 @@ CHAPTERS = {
     ),
     "See what a source offers": (
         *("explore_source", "ExploreReport", "ExploreNode", "ExploreWarning", "DumpLimits"),
-        "changes",
+        *("changes", "SourceChanges"),
     ),
     "Follow many sources": ("events", "Event"),
     "Publish a folder": ("publish_folder", "Placing", "PublishReport"),

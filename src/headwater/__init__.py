@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.sync.copy_status import CopyStatus, FailedResource, HeldBackDeletion, RunStatus, SetStatus
     from headwater.sync.copy_status import copy_records, copy_status
     from headwater.sync.explore import ExploreNode, ExploreReport, ExploreWarning
+    from headwater.sync.explore import SourceChanges
     from headwater.sync.explore import explore as explore_source
     from headwater.sync.export import ExportReport, export_bag, export_manifest
     from headwater.sync.export import restore as restore_copy
@@ -53,11 +54,11 @@ __all__ = [
     "ExploreNode", "ExploreReport", "ExploreWarning", "ExportReport", "Extra", "FailedResource", "FailedTransfer",
     "Finding", "HeadwaterError", "HeldBackDeletion", "Interrupted", "Kind", "Link", "Listener", "Notice", "Placing",
     "PlannedAction", "Profile", "Progress", "PublishReport", "ReadLimits", "Reader", "Reading", "RunStatus",
-    "SetAudit", "SetReport", "SetStatus", "SourceFault", "StoreAudit", "StoreFault", "StoreReport", "SyncOptions",
-    "SyncReport", "TransferWay", "Undetermined", "UnverifiedVersion", "UsageFault", "Warned", "WholeReading",
-    "WriteRefused", "__version__", "audit_folder", "changes", "copy_records", "copy_status", "events", "explore_source",
-    "export_bag", "export_manifest", "publish_folder", "read_bytes", "read_document", "restore_copy", "sync_folder",
-    "write_document", "write_file",
+    "SetAudit", "SetReport", "SetStatus", "SourceChanges", "SourceFault", "StoreAudit", "StoreFault", "StoreReport",
+    "SyncOptions", "SyncReport", "TransferWay", "Undetermined", "UnverifiedVersion", "UsageFault", "Warned",
+    "WholeReading", "WriteRefused", "__version__", "audit_folder", "changes", "copy_records", "copy_status",
+    "events", "explore_source", "export_bag", "export_manifest", "publish_folder", "read_bytes", "read_document",
+    "restore_copy", "sync_folder", "write_document", "write_file",
 ]  # fmt: skip
 
 _HOMES = {
@@ -76,7 +77,7 @@ _HOMES = {
     "headwater.sync.audit.auditor": "audit=audit_folder",
     "headwater.sync.copy_status": "CopyStatus FailedResource HeldBackDeletion RunStatus SetStatus "
     "copy_records copy_status",
-    "headwater.sync.explore": "ExploreNode ExploreReport ExploreWarning explore=explore_source",
+    "headwater.sync.explore": "ExploreNode ExploreReport ExploreWarning SourceChanges explore=explore_source",
     "headwater.sync.export": "ExportReport export_bag export_manifest restore=restore_copy",
     "headwater.sync.options": "SyncOptions",
     "headwater.sync.reports": "AuditReport CopyRecord DatasetReport Done FailedTransfer Finding PlannedAction "

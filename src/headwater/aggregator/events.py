@@ -138,12 +138,7 @@ def changes(
     after: int | None = None,
     follow: bool = False,
 ) -> SourceChanges | ServiceEvents:
-    """The changes in the Change Lists of the source at `url`, without a copy: iterate once, for entries. Its `position`
-    says where the iteration ended. With `after` the `events` of a service instead.
-
-    `since` is a time, or the `position` of an earlier complete iteration; None: all. `options` apply to sets, hosts and
-    requests. Iterating raises Undetermined where the lists do not reach back so far, and SourceFault.
-    """
+    """The changes of the source at `url`, as `SourceChanges`; with `after`, those of a service, as `events`."""
     if after is not None:
         return ServiceEvents(url, after, follow=follow)
     return SourceChanges(os.fspath(url), since, options, listener=listener)
