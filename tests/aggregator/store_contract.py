@@ -103,15 +103,6 @@ class StoreContract:
         with pytest.raises(UnknownSource):
             store.lease("nobody", "sync", "w", T0, LEASE)
 
-    def test_a_forgotten_source_leaves_its_events(self, store: AggregatorStore) -> None:
-        run = leased(store)
-        store.append(run, [event()], T0)
-        store.end(run, record(run, at(1)), state(store))
-        store.forget("museum")
-        assert store.source("museum") is None
-        assert store.runs("museum") == []
-        assert [one.source for one in store.events(0)] == ["museum"]
-
     def test_changes_of_anybody_are_seen(self, store: AggregatorStore, other: AggregatorStore) -> None:
         seen = [store.changed()]
         assert store.changed() == seen[0]
@@ -149,12 +140,6 @@ class StoreContract:
         lost(store, run)
         assert other.events(0) == []
         assert other.append(taken, [event()], at(LEASE)) == 1
-
-    def test_a_lease_is_prolonged(self, store: AggregatorStore, other: AggregatorStore) -> None:
-        run = store.renew(leased(store), at(30), LEASE)
-        assert run.lease_until == at(30 + LEASE)
-        assert other.lease("museum", "sync", "other", at(LEASE + 1), LEASE) is None
-        assert other.running() == [run]
 
     def test_leases_of_a_worker_that_is_no_more_are_ended(self, store: AggregatorStore, other: AggregatorStore) -> None:
         mine = leased(store)
@@ -416,8 +401,6 @@ def lost(store: AggregatorStore, run: Run) -> None:
     before = (store.last_number(), store.source(run.name), store.runs(), store.running())
     with pytest.raises(LeaseLost):
         store.append(run, [event("lost.xml")], T0)
-    with pytest.raises(LeaseLost):
-        store.renew(run, T0, LEASE)
     with pytest.raises(LeaseLost):
         store.end(run, record(run, at(1)), msgspec.structs.replace(state(store), failures=99))
     assert (store.last_number(), store.source(run.name), store.runs(), store.running()) == before

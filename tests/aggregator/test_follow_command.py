@@ -169,6 +169,9 @@ def test_what_an_operator_says_of_a_source(program: Program) -> None:
     assert run_here("follow", program.file, "--once").returncode == 0
     assert b"asks nothing" in run_here("approve", program.file, "a").stderr
     assert run_here("pause", program.file, "other").returncode == 2
+    assert run_here("pause", program.file, "a").returncode == 0
+    assert b"`resume` it first" in run_here("run", program.file, "a").stderr
+    assert run_here("resume", program.file, "a").returncode == 0
     for number in range(30):
         site.drop(f"{number:03}.txt")
     site.publish()

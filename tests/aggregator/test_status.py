@@ -13,7 +13,7 @@ import pytest
 from headwater.aggregator.configuration import FollowedSource
 from headwater.aggregator.metrics import metrics_page
 from headwater.aggregator.status import ORDER, FleetStatus, SourceVerdict, chosen, fleet_status, source_status
-from headwater.aggregator.store import Answer, Life, Question, Retirement, Run, RunRecord, SourceState
+from headwater.aggregator.store import Answer, DeadLetter, Life, Question, Retirement, Run, RunRecord, SourceState
 from headwater.errors import Exit
 from tests.aggregator.fleet import NOW, ago, configuration, ended, fill, put, store_at
 
@@ -108,6 +108,15 @@ def test_a_sink_that_fails_is_not_well(tmp_path: Path) -> None:
     assert fleet_status(config, store, NOW, is_alive=True, free=9).exit_status == Exit.DONE
     store.refused("hook", "500", NOW)
     assert fleet_status(config, store, NOW, is_alive=True, free=9).exit_status == Exit.TRANSFERS_FAILED
+
+
+@pytest.mark.parametrize(("tries", "status"), [(0, Exit.DONE), (3, Exit.TRANSFERS_FAILED)])
+def test_what_a_sink_has_refused_is_not_well(tmp_path: Path, tries: int, status: Exit) -> None:
+    """What a rule holds back (no tries) is as the operator wants it."""
+    store = store_at(tmp_path)
+    store.enrol_sinks(["index", "hook"])
+    store.acknowledge("hook", 0, [DeadLetter(sink="hook", number=1, at=NOW, reason="410", tries=tries)])
+    assert fleet_status(configuration(tmp_path), store, NOW, is_alive=True, free=9).exit_status == status
 
 
 def test_what_the_service_has_not_seen_yet_is_new(tmp_path: Path) -> None:

@@ -16,37 +16,15 @@ from headwater.aggregator.configuration import FollowedSource
 from headwater.aggregator.store import Life, Run, RunRecord, SourceState
 from headwater.errors import Exit, HeadwaterError
 from headwater.progress import Listener, silent
-from headwater.spec.records import ToDict
 from headwater.sync.audit.auditor import audit
 from headwater.sync.reports import AuditReport, SetAudit
 from headwater.sync.run import utcnow
 from headwater.transport.transport import Transport
 
-_COUNTS: Final = ("same_by_hash", "same_by_record", "same_by_time", "unverifiable", "missing", "different", "extra")
 _DOUBTS: Final = ("unreadable", "contradicted", "refused", "skipped", "behind", "held_back", "changed_during_audit")
 _DIFFERENCES: Final = ("missing", "different", "extra")
 
 _MOST_FINDINGS: Final = 100  # of each set, that a record keeps
-
-
-class AuditCounts(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit of a copy compared by what, and what it found; the sum over its sets."""
-
-    by_hash: int = 0
-    """The same by the source's hash."""
-
-    by_record: int = 0
-    """The same by the hash of the file as it was placed, and the listed length and time."""
-
-    by_time: int = 0
-    """The same by length and time alone."""
-
-    by_nothing: int = 0
-    """Could not be compared at all."""
-
-    missing: int = 0
-    different: int = 0
-    extra: int = 0
 
 
 def is_audit_due(state: SourceState, source: FollowedSource, now: dt.datetime) -> bool:
@@ -80,7 +58,7 @@ def run_audit(
     transport: Transport | None = None,
     now: Callable[[], dt.datetime] = utcnow,
 ) -> RunRecord:
-    """Audit the copy of a source with the source's own options; the record says by what was compared (`audit_counts`).
+    """Audit the copy of a source with the source's own options; the record says by what was compared.
 
     Its status is that of the audit: 0 in sync, 1 not in sync, 3 the source cannot be read, 5 undetermined. Raises what
     is no HeadwaterError.
@@ -88,13 +66,12 @@ def run_audit(
     try:
         report = audit(source.url, copy, source.options, listener=listener, transport=transport, now=now)
     except HeadwaterError as fault:
-        return _record(run, now(), int(fault.exit_status), reason=fault.what, code=fault.code)
+        return run.ended(now(), int(fault.exit_status), reason=fault.what, code=fault.code)
     told = report.to_dict()
     for one in told["sets"]:
         del one["findings"][_MOST_FINDINGS:]
     different = sum(getattr(one, name) for one in report.sets for name in _DIFFERENCES)
-    return _record(
-        run,
+    return run.ended(
         now(),
         report.exit_status,
         reason=verdict_in_words(report),
@@ -113,35 +90,8 @@ def verdict_in_words(report: AuditReport) -> str:
     return f"{report.verdict}: {reasons[0]}" if reasons and reasons[0] else report.verdict
 
 
-def audit_counts(record: RunRecord) -> AuditCounts:
-    """What the audit of this record compared by what; zeros where it came to nothing."""
-    sets = (record.report or {}).get("sets", [])
-    total = {name: sum(int(one.get(name, 0)) for one in sets) for name in _COUNTS}
-    return AuditCounts(
-        by_hash=total["same_by_hash"],
-        by_record=total["same_by_record"],
-        by_time=total["same_by_time"],
-        by_nothing=total["unverifiable"],
-        missing=total["missing"],
-        different=total["different"],
-        extra=total["extra"],
-    )
-
-
 def _found(one: SetAudit) -> str:
     told = [
         f"{count:,} {name.replace('_', ' ')}" for name in (*_DIFFERENCES, *_DOUBTS) if (count := getattr(one, name))
     ]
     return f"{one.name}: {', '.join(told)}" if told else ""
-
-
-def _record(run: Run, ended_at: dt.datetime, exit_status: int, **more: object) -> RunRecord:
-    return RunRecord(
-        number=run.number,
-        name=run.name,
-        kind=run.kind,
-        began_at=run.began_at,
-        ended_at=ended_at,
-        exit_status=exit_status,
-        **more,  # type: ignore[arg-type]
-    )

@@ -13,7 +13,6 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -121,6 +120,8 @@ class Dispatcher:
         wanted = {one.name for one in self._store.sources() if one.name in self._sources and _may_run(one)}
         begun: set[str] = set()
         while not stopped.is_set() and (wanted - begun or self._running):
+            if not self._has_room and not self._running:  # it was told: no run begins
+                return
             self._hear()
             due = [one for one in self._changed_states() if one.name in wanted - begun]
             begun |= {one.name for one in due if not _may_run(one)}  # paused or retired meanwhile
@@ -305,8 +306,3 @@ def _may_run(state: SourceState) -> bool:
 
 def _said(source: FollowedSource) -> str:
     return human_seconds(source.deadline)
-
-
-def same_state(config: AggregatorConfig, other: AggregatorConfig) -> bool:
-    """Whether both configurations are of one state, so that the one may take the place of the other."""
-    return Path(os.path.realpath(config.state)) == Path(os.path.realpath(other.state))

@@ -22,7 +22,7 @@ from headwater.aggregator.configuration import AggregatorConfig
 from headwater.aggregator.metrics import metrics_page
 from headwater.aggregator.operator_sessions import OperatorSessions, cookie, is_own_form
 from headwater.aggregator.source_report import report_page
-from headwater.aggregator.status import ACTIONS, read_fleet
+from headwater.aggregator.status import ACTIONS, objection_to, read_fleet
 from headwater.aggregator.store import AggregatorStore
 from headwater.aggregator.views import (
     DONE,
@@ -314,8 +314,8 @@ class PagesApplication:
             return self._page(request, _nothing("there is no such source"))
         if fields is None:
             return self._page(request, _nothing(f"an action is one of {', '.join(ACTIONS)}", 400))
-        if "answer" in fields and state.question is None:
-            return self._page(request, _nothing("the source asks nothing at present", 409))
+        if (objection := objection_to(action, state)) is not None:
+            return self._page(request, _nothing(objection, 409))
         changed = self._store.change(name, **fields)
         if request.wants_json:
             return _answer(200, msgspec.json.encode({"source": changed, "done": DONE[action]}), _JSON, "'none'")
@@ -366,11 +366,6 @@ class Pages:
     def url(self) -> str:
         """Where the pages are."""
         return address_url(self._socket)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the pages are served."""
-        return self._thread.is_alive
 
     def use(self, config: AggregatorConfig) -> None:
         """Show a configuration that was read anew; the address stays."""

@@ -25,8 +25,8 @@ from headwater.aggregator.republishing import Republisher
 from headwater.aggregator.sink_kinds import opened
 from headwater.aggregator.sinks import SinkThreads
 from headwater.aggregator.sqlite_store import FILE, SqliteStore
-from headwater.aggregator.store import AggregatorStore, Life, Retirement, RunRecord
-from headwater.errors import HeadwaterError, StoreFault, UsageFault
+from headwater.aggregator.store import AggregatorStore, Life, Retirement
+from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 from headwater.progress import Notice, Progress
 from headwater.sync.copy_status import copy_records
 from headwater.sync.run import utcnow
@@ -193,18 +193,9 @@ def retire(
             deleted += len(some)
     if copy.is_dir():
         shutil.rmtree(copy)
-    record = RunRecord(
-        number=run.number,
-        name=name,
-        kind=run.kind,
-        began_at=run.began_at,
-        ended_at=now(),
-        exit_status=0,
-        deleted=deleted,
-    )
     gone = msgspec.structs.replace(
         last, life=Life.NEW, life_since=now(), question=None, question_text="", answer=None, next_at=None, failures=0,
         failing_since=None, sound_at=None, last_seconds=None, resources=0, octets=0, failed=0, held_back=0,
     )  # fmt: skip
-    store.end(run, record, gone)
+    store.end(run, run.ended(now(), Exit.DONE, deleted=deleted), gone)
     return deleted

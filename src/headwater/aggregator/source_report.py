@@ -15,8 +15,9 @@ import msgspec
 
 from headwater.aggregator import rendering
 from headwater.aggregator.configuration import AggregatorConfig
+from headwater.aggregator.source_run import copy_of
 from headwater.aggregator.store import AggregatorStore
-from headwater.aggregator.views import copy_of, defects_of, source_of
+from headwater.aggregator.views import defects_of, source_of
 from headwater.sync.copy_status import CopyStatus
 from headwater.version import __version__
 
@@ -70,7 +71,7 @@ def report_page(config: AggregatorConfig, store: AggregatorStore, name: str) -> 
     runs = store.runs(name, _RUNS)
     audit = next((one for one in store.runs(name, 1, "audit") if one.report and "sets" in one.report), None)
     sets = (audit.report or {}).get("sets", []) if audit else []
-    copy = copy_of(config, name)
+    copy = copy_of(config.state / name)
     warnings = sorted(defects_of(runs), key=lambda one: -one[1])
     page = b""
     for most in _EXAMPLES:

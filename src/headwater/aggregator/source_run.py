@@ -224,7 +224,7 @@ def _outcome(
 ) -> RunOutcome:
     source, work = order.source, _Work(order, store, now)
     window = windows_of(source.window)
-    options = approved_options(source.options, state, _copy(order.copy) if state.answer is not None else None)
+    options = approved_options(source.options, state, copy_of(order.copy) if state.answer is not None else None)
     if _was_found_different(store, source.name):
         options = msgspec.structs.replace(options, repair=True)
     left = min(source.deadline, open_seconds(now(), window) or source.deadline)  # closed: a person wants it now
@@ -243,16 +243,12 @@ def _outcome(
     told = [str(fault)] if report is None else _faults(report)
     status = int(Exit.BUG if fault is None else fault.exit_status) if report is None else report.exit_status
     is_quiet = status == Exit.DONE and not any(work.counts.values()) and state.resources > 0
-    copy = None if is_quiet else _copy(order.copy)
+    copy = None if is_quiet else copy_of(order.copy)
     question, text = question_of(told, copy)
     reason, code = _reason_of(told, report)
-    record = RunRecord(
-        number=order.run.number,
-        name=source.name,
-        kind=order.run.kind,
-        began_at=order.run.began_at,
-        ended_at=now(),
-        exit_status=status,
+    record = order.run.ended(
+        now(),
+        status,
         reason=reason[:_LONGEST_TEXT],
         code=code,
         **work.counts,
@@ -276,8 +272,9 @@ def _was_found_different(store: AggregatorStore, name: str) -> bool:
     return last is not None and last.kind == "audit" and last.exit_status == Exit.FINDINGS
 
 
-def _copy(folder: Path) -> CopyStatus | None:
-    with suppress(HeadwaterError, OSError):  # there is none yet, or the disk does not let it be read
+def copy_of(folder: Path) -> CopyStatus | None:
+    """What a copy says of itself; None where there is none yet, or the disk does not let it be read."""
+    with suppress(HeadwaterError, OSError):
         return copy_status(folder)
     return None
 

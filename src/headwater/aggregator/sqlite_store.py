@@ -129,12 +129,6 @@ class SqliteStore:
             _keep(t, state)
         return state
 
-    def forget(self, name: str) -> None:
-        """Forget a source with its runs."""
-        with self._write() as t:
-            t.run("DELETE FROM sources WHERE name = ?", (name,))
-            t.run("DELETE FROM runs WHERE name = ?", (name,))
-
     def changed(self) -> int:
         """A number that is another one after a change: commits of others above, our own below."""
         return (self._database.data_version() << 32) + self._commits
@@ -159,14 +153,6 @@ class SqliteStore:
             )
             number = int(t.value("SELECT last_insert_rowid()"))
         return Run(number=number, name=name, worker=worker, began_at=now, lease_until=until, kind=kind)
-
-    def renew(self, run: Run, now: dt.datetime, seconds: float) -> Run:
-        """Prolong the lease."""
-        until = now + dt.timedelta(seconds=seconds)
-        with self._write() as t:
-            _check_lease(t, run)
-            t.run("UPDATE runs SET lease_until = ? WHERE number = ?", (to_microseconds(until), run.number))
-        return msgspec.structs.replace(run, lease_until=until)
 
     def end(self, run: Run, record: RunRecord, state: SourceState) -> None:
         """Keep the record of a run and the state after it."""
@@ -308,13 +294,15 @@ class SqliteStore:
                 "SELECT at FROM events WHERE number > ? AND (sink IS NULL OR sink = ?) ORDER BY number LIMIT 1",
                 (acknowledged, name),
             )
-            dead = int(t.value("SELECT count(*) FROM dead_letters WHERE sink = ?", (name,)))
+            counts = "SELECT count(*), coalesce(sum(tries > 0), 0) FROM dead_letters WHERE sink = ?"
+            dead, refused = map(int, t.one(counts, (name,)) or (0, 0))
         return SinkState(
             name=name,
             acknowledged=acknowledged,
             waiting=max(0, last - acknowledged),
             oldest_waiting_at=None if oldest is None else from_microseconds(oldest[0]),
             dead_letters=dead,
+            refused=refused,
             failures=failures,
             failure=failure,
             next_at=from_optional(next_at),

@@ -294,7 +294,7 @@ def sink_status(sink: SinkConfig, state: SinkState, now: dt.datetime) -> SinkSta
         failures=state.failures,
         failure=state.failure,
         next_at=state.next_at,
-        exit_status=int(Exit.TRANSFERS_FAILED if state.failures else Exit.DONE),
+        exit_status=int(Exit.TRANSFERS_FAILED if state.failures or state.refused else Exit.DONE),
     )
 
 
@@ -423,6 +423,15 @@ ACTIONS: Mapping[str, Mapping[str, object]] = {
     "refuse": {"answer": Answer.REFUSED, "is_wanted_now": True},
     "run": {"is_wanted_now": True},
     "pause": {"is_paused": True},
-    "resume": {"is_paused": False},
+    "resume": {"is_paused": False, "retirement": None},
 }
 """What each command of the operator changes of a source."""
+
+
+def objection_to(action: str, state: SourceState) -> str | None:
+    """Why an action of the operator would do nothing; None: it does something."""
+    if "answer" in ACTIONS[action] and state.question is None:
+        return "the source asks nothing at present"
+    if action == "run" and (state.is_paused or state.retirement is not None):
+        return "the source is paused or retired: `resume` it first"
+    return None

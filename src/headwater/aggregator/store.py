@@ -107,6 +107,18 @@ class Run(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     lease_until: dt.datetime
     kind: str = "sync"  # sync, audit, repair
 
+    def ended(self, at: dt.datetime, exit_status: int, **more: Any) -> RunRecord:
+        """The record of this run, which has ended at `at`; `more` are other fields of the record."""
+        return RunRecord(
+            number=self.number,
+            name=self.name,
+            kind=self.kind,
+            began_at=self.began_at,
+            ended_at=at,
+            exit_status=exit_status,
+            **more,
+        )
+
 
 class RunRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """A run that has ended, as the journal of runs keeps it."""
@@ -217,6 +229,9 @@ class SinkState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     oldest_waiting_at: dt.datetime | None
     dead_letters: int
+    refused: int = 0
+    """Those of the dead letters that the sink has refused: what a rule holds back is as the operator wants it."""
+
     failures: int = 0
     failure: str = ""
     next_at: dt.datetime | None = None
@@ -242,16 +257,8 @@ BROKEN_OFF: Final = "HW-AGG-24"
 
 def broken_off(run: Run, now: dt.datetime) -> RunRecord:
     """The record of a run whose worker is no more."""
-    return RunRecord(
-        number=run.number,
-        name=run.name,
-        kind=run.kind,
-        began_at=run.began_at,
-        ended_at=now,
-        exit_status=Exit.STORE,
-        reason="the run was broken off: its process ended before it did",
-        code=BROKEN_OFF,
-    )
+    reason = "the run was broken off: its process ended before it did"
+    return run.ended(now, Exit.STORE, reason=reason, code=BROKEN_OFF)
 
 
 def is_repeated(last: NewEvent, event: NewEvent) -> bool:
@@ -281,9 +288,6 @@ class AggregatorStore(Protocol):
     def change(self, name: str, **fields: Any) -> SourceState:
         """Set fields of a source, such as `is_paused` or `answer`. Raises UnknownSource."""
 
-    def forget(self, name: str) -> None:
-        """Forget a source with its runs; its events stay."""
-
     def changed(self) -> int:
         """A number that is another one after anybody, in any process, has changed sources, runs or events."""
 
@@ -294,9 +298,6 @@ class AggregatorStore(Protocol):
 
         A lease that is over is ended as by `release`. The run is what an operator wanted: `is_wanted_now` is no more.
         """
-
-    def renew(self, run: Run, now: dt.datetime, seconds: float) -> Run:
-        """Prolong the lease, also one that is over and that nobody has ended. Raises LeaseLost."""
 
     def end(self, run: Run, record: RunRecord, state: SourceState) -> None:
         """Keep the record of a run, and the state of its source after it; the lease ends. Raises LeaseLost.

@@ -11,10 +11,10 @@ from msgspec.structs import asdict, replace
 
 from headwater.aggregator import rendering
 from headwater.aggregator.configuration import AggregatorConfig
+from headwater.aggregator.source_run import copy_of
 from headwater.aggregator.status import SourceStatus, chosen, read_fleet, sink_state, sink_status, source_status
 from headwater.aggregator.store import AggregatorStore, RunRecord, SourceState
-from headwater.errors import HeadwaterError
-from headwater.sync.copy_status import CopyStatus, SetStatus, copy_status
+from headwater.sync.copy_status import SetStatus
 
 PAGE_SIZE: Final = 200
 _MOST_ON_A_PAGE: Final = 1_000
@@ -84,14 +84,6 @@ def source_of(config: AggregatorConfig, store: AggregatorStore, name: str, now: 
     return source_status(followed, state, last, running, now)
 
 
-def copy_of(config: AggregatorConfig, name: str) -> CopyStatus | None:
-    """What the copy of a source says of itself; None where there is none, or it cannot be read now."""
-    try:
-        return copy_status(config.state / name)
-    except (HeadwaterError, OSError):
-        return None
-
-
 def waiting_paths(one: SetStatus) -> list[str]:
     """The paths of a set that are not deleted or updated without consent."""
     return [*(deletion.path for deletion in one.deletions), *one.updates]
@@ -110,7 +102,7 @@ def source_view(config: AggregatorConfig, store: AggregatorStore, name: str, don
         return None
     runs = store.runs(name, _RUNS)
     audit = next((one for one in store.runs(name, 1, "audit") if one.report and "sets" in one.report), None)
-    copy = copy_of(config, name)
+    copy = copy_of(config.state / name)
     failures = [one for each in copy.sets for one in each.failures][:_FAILURES] if copy else []
     held = [path for each in copy.sets for path in waiting_paths(each)] if copy else []
 

@@ -54,7 +54,9 @@ SUMMARIES = {
 _MODULES = {
     **dict.fromkeys(("retry", "forget", "allow-deletions"), "headwater.cli.failed_and_held_back"),
     **dict.fromkeys(("export", "restore"), "headwater.cli.export"),
-    **dict.fromkeys(("follow", "approve", "refuse", "run", "pause", "resume", "retire"), "headwater.cli.aggregator"),
+    **dict.fromkeys(
+        ("follow", "approve", "refuse", "run", "pause", "resume", "retire", "replay"), "headwater.cli.aggregator"
+    ),
     "check-config": "headwater.cli.serve_options",
 }
 """Modules of several commands, each by its own name there; one of a single command has its name, and it `command`."""

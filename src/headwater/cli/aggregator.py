@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.output import complain, counted, json_document, json_line, json_option, printable, show
+from headwater.cli.output import complain, counted, json_document, json_line, json_option, printable, show, show_result
 from headwater.cli.output import tell as tell_notice
 from headwater.cli.shared_options import Command, option
 from headwater.cli.stop_signal import StopSignal
@@ -165,19 +165,21 @@ def _opened(path: Path) -> Iterator[tuple[AggregatorConfig, SqliteStore]]:
         yield config, store
 
 
-def _act(config: Path, names: tuple[str, ...], action: str, *, is_all: bool = False, **more: Any) -> None:
+def _act(config: Path, names: tuple[str, ...], action: str, *, is_all: bool = False) -> None:
     """Do to sources what an action is; it is told of each."""
-    from headwater.aggregator.status import ACTIONS
+    from headwater.aggregator.status import ACTIONS, objection_to
 
     if bool(names) == is_all:
         raise click.UsageError("name one source or more")
     with _opened(config) as (found, store):
         for name in names or [one.name for one in found.sources]:
             state = store.source(name)
-            if state is not None and "answer" in ACTIONS[action] and state.question is None:
-                advice = "`headwater status CONFIG` shows which sources ask."
-                raise UsageFault("the source asks nothing at present", where=name, advice=advice)
-            store.change(name, **ACTIONS[action], **more)
+            objection = None if state is None else objection_to(action, state)
+            if is_all and state is not None and (objection or state.retirement is not None):
+                continue
+            if objection is not None:
+                raise UsageFault(objection, where=name, advice="`headwater status CONFIG` shows how sources do.")
+            store.change(name, **ACTIONS[action])
             asked = f": {printable(state.question_text)}" if state is not None and "answer" in ACTIONS[action] else ""
             click.echo(f"{name}: {_DONE[action]}{asked}")
 
@@ -231,7 +233,7 @@ def pause(config: Path, names: tuple[str, ...], is_all: bool) -> None:
 @option("--all", "All sources.", name="is_all")
 def resume(config: Path, names: tuple[str, ...], is_all: bool) -> None:
     """Follow source NAME again, which was paused or retired."""
-    _act(config, names, "resume", is_all=is_all, **({} if is_all else {"retirement": None}))
+    _act(config, names, "resume", is_all=is_all)
 
 
 def _how(word: str, text: str) -> Callable[[Command], Command]:
@@ -255,3 +257,43 @@ def retire(config: Path, name: str, how: str | None) -> None:
         deleted = retire_source(store, found.state, name, Retirement(how))
     told = f", and sinks get {counted(deleted, 'deletion')}" if how == "delete" else ""
     click.echo(f"{name}: retired ({how}){told}")
+
+
+_WAYS = ("--after", "--all", "--dead")
+
+
+@click.command(name="replay")
+@_CONFIG
+@click.argument("sink", metavar="SINK")
+@option("--after N", "Begin again after the event with this number.", click.IntRange(0))
+@option("--all", "Tell of all that the copies hold.", name="everything")
+@option("--dead", "Tell its dead letters again.")
+@json_option
+def replay(config: Path, sink: str, after: int | None, everything: bool, dead: bool, as_json: bool) -> Exit:
+    """Tell a sink of the service with this CONFIG events once more. Other sinks get nothing.
+
+    With --after, events come with the numbers that they had. With --all and --dead they come with new numbers, after
+    what the sink waits for, as the resources are by now.
+
+    Exit statuses: 0 done; 2 usage; 6 a store or a copy cannot be read.
+    """
+    given = [way for way, is_given in zip(_WAYS, (after is not None, everything, dead), strict=True) if is_given]
+    if len(given) != 1:
+        raise UsageFault(f"one of {', '.join(_WAYS)} is needed", advice="Say what the sink is to be told.")
+    from headwater.aggregator import sinks
+    from headwater.aggregator.sqlite_store import existing_store
+
+    found = _read(config)
+    with existing_store(found.state) as store:
+        if after is not None:
+            told = sinks.replay(store, found, sink, after)
+        else:
+            told = sinks.replay_held(store, found, sink) if everything else sinks.replay_dead(store, found, sink)
+        state = store.sink(sink)
+    result = {"sink": sink, "events": told, "acknowledged": state.acknowledged, "waiting": state.waiting}
+    verb = "waits" if state.waiting == 1 else "wait"
+    words = (
+        f"{sink} will be told {counted(told, 'event')}; {state.waiting:,} {verb} after number {state.acknowledged:,}"
+    )
+    show_result(result, words, as_json=as_json)
+    return Exit.DONE
