@@ -10,6 +10,7 @@ import datetime as dt
 import os
 import random
 import select
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from headwater.aggregator.life import RunOutcome, state_after
 from headwater.aggregator.schedule import RunPlace, begins_long, give_way, open_seconds, starts, turn_of
 from headwater.aggregator.source_run import RunOrder, windows_for
 from headwater.aggregator.store import AggregatorStore, LeaseLost, Run, RunRecord, SourceState, broken_off
-from headwater.aggregator.template_process import RunCommand, RunEnded, TemplateProcess
+from headwater.aggregator.template_process import TemplateProcess
 from headwater.errors import Exit, HeadwaterError, StoreFault, as_fault, disk_fault
 from headwater.files.file_copies import Room
 from headwater.progress import Notice
@@ -55,6 +56,8 @@ class _Running(msgspec.Struct, kw_only=True):
     """When it is killed, by the clock that only goes forward."""
 
     killed_for: str | None = None
+    code: int | None = None
+    """How its process has ended, which is not recorded yet: an exit status, or the negative number of a signal."""
 
 
 def lock_state(config: AggregatorConfig) -> int:
@@ -87,7 +90,6 @@ class Dispatcher:
         self._now, self._clock = now, clock
         self._worker = os.uname().nodename
         self._running: dict[int, _Running] = {}
-        self._ends: list[tuple[_Running, RunEnded]] = []
         self._states: list[SourceState] = []
         self._seen: int | None = None
         self._fault: str | None = None
@@ -117,34 +119,44 @@ class Dispatcher:
 
     def once(self, stopped: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
         """Run each source that is not paused once, whenever it is due, and return when all runs have ended."""
-        wanted = {one.name for one in self._store.sources() if one.name in self._sources and _may_run(one)}
-        begun: set[str] = set()
-        while not stopped.is_set() and (wanted - begun or self._running):
-            if not self._has_room and not self._running:  # it was told: no run begins
-                return
-            self._hear()
-            due = [one for one in self._changed_states() if one.name in wanted - begun]
-            begun |= {one.name for one in due if not _may_run(one)}  # paused or retired meanwhile
-            due = [one for one in due if _may_run(one)]
-            begun |= self._begin(due)
-            self._watch(0)
+        left = {one.name for one in self._store.sources() if one.name in self._sources}
+        while not stopped.is_set() and (self._running or (left and self._has_room)):
+            left &= {one.name for one in self._changed_states() if _may_run(one)}
+            left -= self._step(left)
             looked()
             self._wait(LOOK_SECONDS)
 
     def look(self) -> None:
         """Hear which runs have ended, begin what is due, and end what has run too long."""
         try:
-            self._hear()
-            states, now = self._changed_states(), self._now()
-            running = {one.run.name for one in self._running.values()}
-            due = [one for one in states if one.name not in running and self._is_due(one, now)]
-            self._begin(due)
+            self._step()
             self._fault = None
         except (HeadwaterError, OSError) as error:  # a full disk, say: it is looked again
             if str(error) != self._fault:
                 self._fault = str(error)
                 fault = as_fault(error) if isinstance(error, HeadwaterError) else disk_fault(error) or as_fault(error)
                 self._tell(Notice(fault.code, f"no run can begin, and it is tried again: {fault.what}", fault.where))
+
+    def _step(self, wanted: set[str] | None = None) -> set[str]:
+        """Take note of what has ended, and begin what is due, or what is `wanted`; returns the names of what has begun.
+
+        Raises StoreFault, and OSError where no process is to be had.
+        """
+        self._hear()
+        if self._template.has_ended:
+            following = TemplateProcess()
+            self._template.close()
+            self._template = following
+        self._record_ends()
+        now, running = self._now(), {one.run.name for one in self._running.values()}
+        due = [one for one in self._changed_states() if one.name not in running]
+        due = [one for one in due if (self._is_due(one, now) if wanted is None else one.name in wanted)]
+        begun, waiting = starts(due, [one.place for one in self._running.values()], self._config.parallel)
+        if begun and not self._is_room():
+            begun = []
+        found = {state.name for state in begun if self._start(state)}
+        self._watch(waiting)
+        return found
 
     def _changed_states(self) -> list[SourceState]:
         changed = self._store.changed()
@@ -162,18 +174,6 @@ class Dispatcher:
             return False
         windows = windows_for(source, self._config.hosts, state.hosts)
         return all(open_seconds(now, one) for one in windows)
-
-    def _begin(self, due: list[SourceState]) -> set[str]:
-        places = [one.place for one in self._running.values()]
-        begun, waiting = starts(due, places, self._config.parallel)
-        found = set[str]()
-        if begun and not self._is_room():
-            begun = []
-        for state in begun:
-            if self._start(state):
-                found.add(state.name)
-        self._watch(waiting)
-        return found
 
     def _is_room(self) -> bool:
         """Whether the disk has room for runs; that it has none is told once."""
@@ -203,7 +203,7 @@ class Dispatcher:
             run=run, place=place, source=source, deadline=moment + source.deadline + self._grace
         )
         order = RunOrder(run=run, source=source, state=str(self._config.state), hosts=self._config.hosts)
-        self._template.send(RunCommand(run=order))
+        self._template.begin(run.number, msgspec.json.encode(order))
         return True
 
     def _watch(self, waiting: int) -> None:
@@ -214,40 +214,36 @@ class Dispatcher:
             one = self._running[place.number]
             one.deadline = min(one.deadline, now + self._grace)
             one.killed_for = ""
-            self._template.send(RunCommand(stop=place.number))
+            self._template.signal(place.number, signal.SIGTERM)
         for one in self._running.values():
             if now >= one.deadline:
                 one.deadline = now + self._grace
                 if one.killed_for is None:
                     one.killed_for = f"the run was killed: it did not end by its deadline of {_said(one.source)}"
-                self._template.send(RunCommand(kill=one.run.number))
+                self._template.signal(one.run.number, signal.SIGKILL)
 
     def _wait(self, seconds: float) -> None:
         select.select([self._template], [], [], seconds)
 
     def _hear(self) -> None:
-        """Take note of runs whose processes have ended; begin a new template where it has ended."""
+        """Take note of runs whose processes have ended: all of them, where the template has."""
         for ended in self._template.hear():
-            if (one := self._running.pop(ended.number, None)) is not None:
-                self._ends.append((one, ended))
-        if self._template.has_ended:
-            self._ends += [(one, RunEnded(number=one.run.number, signal=9)) for one in self._running.values()]
-            self._running = {}
-            following = TemplateProcess()  # OSError: no process is to be had, and it is tried again
-            self._template.close()
-            self._template = following
-        self._record_ends()
+            if (one := self._running.get(ended.number)) is not None:
+                one.code = ended.code
+        for one in self._running.values() if self._template.has_ended else ():
+            one.code = -signal.SIGKILL if one.code is None else one.code
 
     def _record_ends(self) -> None:
         """Record all ends; what a store that takes nothing refuses stays for the next time. Raises StoreFault."""
-        while self._ends:
-            self._ended(*self._ends[0])
-            del self._ends[0]
+        for number, one in list(self._running.items()):
+            if one.code is not None:
+                self._record_end(one)
+                del self._running[number]
 
-    def _ended(self, one: _Running, ended: RunEnded) -> None:
+    def _record_end(self, one: _Running) -> None:
         record = self._store.run(one.run.number)
         if record is None:
-            record = self._record(one, ended)
+            record = self._record(one)
             state = self._store.source(one.run.name)
             if state is None:
                 return
@@ -264,7 +260,7 @@ class Dispatcher:
                 return
         self._tell(record)
 
-    def _record(self, one: _Running, ended: RunEnded) -> RunRecord:
+    def _record(self, one: _Running) -> RunRecord:
         """The record of a run whose process has left none."""
         record = broken_off(one.run, self._now())
         if one.place.is_stopping:
@@ -272,7 +268,8 @@ class Dispatcher:
             return msgspec.structs.replace(record, exit_status=Exit.INTERRUPTED, reason=reason, code=None)
         if one.killed_for is not None:
             return msgspec.structs.replace(record, exit_status=Exit.SOURCE, reason=one.killed_for, code="HW-NET-02")
-        how = f"by signal {ended.signal}" if ended.signal else f"with status {ended.status}"
+        code = one.code or 0
+        how = f"by signal {-code}" if code < 0 else f"with status {code}"
         return msgspec.structs.replace(record, reason=f"{record.reason} ({how})")
 
     def close(self, seconds: float = STOP_SECONDS) -> None:
@@ -280,15 +277,12 @@ class Dispatcher:
         until = self._clock() + seconds
         for one in self._running.values():
             one.place.is_stopping = True
-            self._template.send(RunCommand(stop=one.run.number))
-        while self._running and not self._template.has_ended and (left := until - self._clock()) > 0:
+            self._template.signal(one.run.number, signal.SIGTERM)
+        while any(one.code is None for one in self._running.values()) and (left := until - self._clock()) > 0:
             self._wait(min(left, LOOK_SECONDS))
-            for ended in self._template.hear():
-                if ended.number in self._running:
-                    self._ends.append((self._running.pop(ended.number), ended))
+            self._hear()
         self._template.close()
-        self._ends += [(one, RunEnded(number=one.run.number, signal=9)) for one in self._running.values()]
-        self._running = {}
+        self._hear()
         try:
             self._record_ends()
         except HeadwaterError as fault:  # the next service ends the leases
