@@ -42,8 +42,7 @@ class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How far the window under way was read.
 
     `received` counts records, `doubled` those of them that came twice; `first` and `last` bound their datestamps.
-    `size` is the largest that the repository has told, `barren` how many answers in a row had nothing new. `is_second`:
-    the window is read from its start once more, because of tokens.
+    `size` is the largest that the repository has told, `barren` how many answers in a row had nothing new.
     """
 
     token: str | None = None
@@ -54,7 +53,6 @@ class Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
     size: int | None = None
     pages: int = 0
     barren: int = 0
-    is_second: bool = False
 
     @property
     def distinct(self) -> int:
@@ -149,7 +147,7 @@ def query(cursor: Cursor, prefix: str, set_: str | None, times: RepositoryTimes)
 def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTimes) -> str | None:
     """Go on behind an answer, of whose records so many had come before. Returns what the user should know.
 
-    Raises TokenFault where tokens repeat once more: then the cursor is at the start of the window again.
+    Raises SourceFault where tokens repeat: then the cursor is at the start of the window again.
     """
     chain = cursor.chain
     if (told := _answered(cursor, times)) is not None:
@@ -163,14 +161,11 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
         _note_times(cursor, page, times)
     if page.token is None:
         return _end_chain(cursor, times, is_doubtful=page.error is not None)
-    is_round = page.token == chain.token or chain.barren > _MOST_BARREN
-    if is_round and chain.is_all:
-        return _end_chain(cursor, times)
-    if is_round:
-        is_second, cursor.chain = chain.is_second, Chain(is_second=not chain.is_second)
-        if is_second:
-            raise SourceFault("the resumption tokens of the list repeat, and lead nowhere", code="HW-OAI-02")
-        return "the resumption tokens repeat: the list is read again"
+    if page.token == chain.token or chain.barren > _MOST_BARREN:
+        if chain.is_all:
+            return _end_chain(cursor, times)
+        cursor.chain = Chain()
+        raise SourceFault("the resumption tokens of the list repeat, and lead nowhere", code="HW-OAI-02")
     chain.token = page.token
     return None
 

@@ -16,7 +16,6 @@ from headwater.transport.fetch import Fetch, Fetched, TransportOptions
 from headwater.transport.transport import Transport
 from headwater.version import __version__
 
-_CUT_TRIES: Final = 3  # so often an answer is asked for that ends too early
 _TOO_MUCH: Final = frozenset({400, 413, 422, 500, 504})  # HTTP statuses of a request that may ask for too much
 _EXPIRED: Final = frozenset({400, 404, 410, 422, 500})  # and of a token that is not known any more
 _BUSY: Final = frozenset({429, 503})
@@ -82,9 +81,9 @@ class OaiRepository:
         return self._transport.one(fetch)
 
     def ask(self, asked: Mapping[str, str], *, metadata_only: bool = False) -> OaiPage | RefusedRequest:
-        """The answer to a request with these arguments; an answer that ends too early is asked for again."""
-        uri = f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(asked)}"
-        for is_last in (False,) * (_CUT_TRIES - 1) + (True,):
+        """The answer to a request with these arguments. What is broken, or leads back to itself, is asked once more."""
+        uri, token = f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(asked)}", asked.get("resumptionToken")
+        for is_last in (False, True):
             answer = self.get(Fetch(uri, max_octets=PAGE_OCTETS))
             if answer.failure is not None or answer.status in _BUSY:
                 what = answer.failure.text if answer.failure else f"HTTP status {answer.status}"
@@ -94,15 +93,16 @@ class OaiRepository:
             try:
                 page = read_page(answer.body, answer.headers, metadata_only=metadata_only)
             except BadPage as bad:
-                if not answer.ok:
-                    return self._refusal(asked, answer, uri)
-                if not bad.is_cut or is_last:
+                if answer.ok and is_last:
                     bad.where = uri
                     raise
-                continue
-            if page.error is not None and not page.records:
+                page = None
+            if not answer.ok and (page is None or page.error is None):
+                return _refused_by_status(asked, answer.status, uri)
+            if page is not None and page.error is not None and not page.records:
                 return _refused(asked, page, uri)
-            return page if answer.ok else self._refusal(asked, answer, uri)
+            if page is not None and (is_last or page.token is None or page.token != token):
+                return page
         raise AssertionError  # the last try returns or raises
 
     def describe(self) -> RepositoryDescription:
@@ -119,14 +119,15 @@ class OaiRepository:
             earliest=max(time_of(said.get("earliestDatestamp", "")) or _EARLIEST, _EARLIEST),
         )
 
-    def _refusal(self, asked: Mapping[str, str], answer: Fetched, uri: str) -> RefusedRequest:
-        status = answer.status
-        fault = SourceFault(f"HTTP status {status}", code="HW-OAI-01", where=uri)
-        if status == 422 and "from" in asked:
-            return RefusedRequest(Refused.EMPTY, fault)
-        if status not in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
-            raise fault
-        return RefusedRequest(Refused.REQUEST, fault)
+
+def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> RefusedRequest:
+    """What an HTTP status means. Raises SourceFault for one that is no matter of this request."""
+    fault = SourceFault(f"HTTP status {status}", code="HW-OAI-01", where=uri)
+    if status == 422 and "from" in asked:
+        return RefusedRequest(Refused.EMPTY, fault)
+    if status not in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
+        raise fault
+    return RefusedRequest(Refused.REQUEST, fault)
 
 
 def _refused(asked: Mapping[str, str], page: OaiPage, uri: str) -> RefusedRequest:
