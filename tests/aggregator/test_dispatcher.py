@@ -341,6 +341,20 @@ def test_a_source_stops_at_its_quota_alone(many: Fleet) -> None:
         at_work.until(lambda: at_work.state("b").life is Life.FOLLOWING)
 
 
+def test_a_clock_that_was_set_back_stops_no_source(many: Fleet) -> None:
+    many.add("a", every=60.0, jitter=0.0)
+    ahead = [dt.timedelta(days=300)]
+    with service(many.config(), now=lambda: dt.datetime.now(dt.UTC) + ahead[0]) as at_work:
+        at_work.after_runs("a")
+        moment = dt.datetime.now(dt.UTC) + ahead[0]
+        at_work.store.change("a", next_at=moment + dt.timedelta(minutes=1), planned_at=moment)
+        for _ in range(5):
+            at_work.dispatcher.look()
+        assert at_work.runs("a") == 1
+        ahead[0] = dt.timedelta(0)
+        at_work.after_runs("a")
+
+
 def test_each_run_is_told(many: Fleet) -> None:
     many.add("a")
     with service(many.config()) as at_work:

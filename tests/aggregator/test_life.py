@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import msgspec
 import pytest
 
 from headwater.aggregator.configuration import FollowedSource
@@ -77,6 +78,26 @@ def test_lives(state: SourceState, run: RunRecord, life: Life, minutes: int) -> 
     assert found.last_seconds == 60.0
 
 
+def test_three_runs_of_which_nothing_comes_are_a_failure() -> None:
+    state = held()
+    for failures, life in ((0, Life.FOLLOWING), (0, Life.FOLLOWING), (1, Life.FAILING), (2, Life.FAILING)):
+        state = after(state, RunOutcome(record=record(130)))
+        assert (state.failures, state.life, state.next_at == NOW) == (failures, life, failures == 0)
+    state = after(state, RunOutcome(record=record(130, updated=1)))
+    assert (state.fruitless, state.failures, state.next_at) == (0, 2, NOW)
+    assert after(state, RunOutcome(record=record())).failures == 0
+
+
+def test_an_audit_that_finds_something_is_repaired_by_the_next_sound_run() -> None:
+    audit = msgspec.structs.replace(record(1, failed=2), kind="audit")
+    found = after(held(next_at=NOW + dt.timedelta(hours=1)), RunOutcome(record=audit))
+    assert (found.life, found.next_at, found.is_to_repair, found.failed) == (Life.DEGRADED, NOW, True, 2)
+    assert after(found, RunOutcome(record=record(4, failed=1))).is_to_repair
+    assert not after(found, RunOutcome(record=record())).is_to_repair
+    away = msgspec.structs.replace(audit, exit_status=3, failed=0)
+    assert after(held(), RunOutcome(record=away)) == held(audited_at=NOW)
+
+
 def test_what_a_source_wishes_is_minded() -> None:
     hints = PollingHints()
     hints.retry_after_seconds = 7_200
@@ -97,9 +118,11 @@ def test_a_question_stands_until_it_is_answered_or_over() -> None:
 
 
 def test_what_was_refused_is_not_asked_again_and_something_else_is() -> None:
-    refused = after(held(answer=Answer.REFUSED), ASKING, refused="30: a, b")
+    refused = after(held(answer=Answer.REFUSED, question=Question.DELETIONS, question_text="30: a, b"), ASKING)
     assert (refused.question, refused.answer, refused.life, refused.sound_at) == (None, None, Life.DEGRADED, None)
-    assert after(refused, ASKING, refused="29: a, b").question is Question.DELETIONS
+    assert after(refused, ASKING).question is None
+    other = RunOutcome(record=record(4, held_back=29), question=Question.DELETIONS, question_text="29: a, b")
+    assert after(refused, other).question is Question.DELETIONS
 
 
 def test_an_answer_waits_for_a_run_that_comes_to_its_end() -> None:

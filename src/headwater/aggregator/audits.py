@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from headwater.aggregator.configuration import FollowedSource
 from headwater.aggregator.store import Life, Run, RunRecord, SourceState
 from headwater.errors import Exit, HeadwaterError
@@ -34,19 +32,7 @@ def is_audit_due(state: SourceState, source: FollowedSource, now: dt.datetime) -
     """
     if source.audit is None or state.life is not Life.FOLLOWING:
         return False
-    return state.audited_at is None or (now - state.audited_at).total_seconds() >= source.audit
-
-
-def state_after_audit(state: SourceState, record: RunRecord) -> SourceState:
-    """The state of a source after an audit: one that has found something is degraded, and runs again at once."""
-    if record.exit_status == Exit.INTERRUPTED:
-        return state
-    after = msgspec.structs.replace(state, audited_at=record.ended_at)
-    if record.exit_status != Exit.FINDINGS:
-        return after
-    return msgspec.structs.replace(
-        after, life=Life.DEGRADED, life_since=record.ended_at, failed=record.failed, next_at=record.ended_at
-    )
+    return state.audited_at is None or not 0 <= (now - state.audited_at).total_seconds() < source.audit
 
 
 def run_audit(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import random
 import select
 import signal
 import threading
@@ -20,10 +19,10 @@ import msgspec
 
 from headwater.aggregator.audits import is_audit_due
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
-from headwater.aggregator.life import RunOutcome, state_after
+from headwater.aggregator.life import RunOutcome
 from headwater.aggregator.schedule import RunPlace, begins_long, give_way, open_seconds, starts, turn_of
-from headwater.aggregator.source_run import RunOrder, windows_for
-from headwater.aggregator.store import AggregatorStore, LeaseLost, Run, RunRecord, SourceState, broken_off
+from headwater.aggregator.source_run import RunOrder, end_run, windows_for
+from headwater.aggregator.store import AggregatorStore, LeaseLost, RunRecord, SourceState, broken_off
 from headwater.aggregator.template_process import TemplateProcess
 from headwater.errors import Exit, HeadwaterError, StoreFault, as_fault, disk_fault
 from headwater.files.file_copies import Room
@@ -43,15 +42,15 @@ STOP_SECONDS: Final = 6.0
 
 _LEASE_MORE_SECONDS: Final = 600.0
 _LOCK_SECONDS: Final = 5.0
+_SET_BACK_SECONDS: Final = 3_600.0
 
 Told = Notice | RunRecord
 """What the service tells of: runs that have ended, and what has to be known besides."""
 
 
 class _Running(msgspec.Struct, kw_only=True):
-    run: Run
+    order: RunOrder
     place: RunPlace
-    source: FollowedSource
     deadline: float
     """When it is killed, by the clock that only goes forward."""
 
@@ -148,7 +147,7 @@ class Dispatcher:
             self._template.close()
             self._template = following
         self._record_ends()
-        now, running = self._now(), {one.run.name for one in self._running.values()}
+        now, running = self._now(), {one.order.run.name for one in self._running.values()}
         due = [one for one in self._changed_states() if one.name not in running]
         due = [one for one in due if (self._is_due(one, now) if wanted is None else one.name in wanted)]
         begun, waiting = starts(due, [one.place for one in self._running.values()], self._config.parallel)
@@ -170,7 +169,7 @@ class Dispatcher:
             return False
         if state.is_wanted_now:
             return True
-        if state.next_at is not None and state.next_at > now and not is_audit_due(state, source, now):
+        if _is_early(state, now) and not is_audit_due(state, source, now):
             return False
         windows = windows_for(source, self._config.hosts, state.hosts)
         return all(open_seconds(now, one) for one in windows)
@@ -190,7 +189,7 @@ class Dispatcher:
         source = self._sources[state.name]
         lease = source.deadline + self._grace + _LEASE_MORE_SECONDS
         now = self._now()
-        is_early = state.next_at is not None and state.next_at > now and not state.is_wanted_now
+        is_early = _is_early(state, now) and not state.is_wanted_now
         kind = "audit" if is_early and is_audit_due(state, source, now) else "sync"
         run = self._store.lease(source.name, kind, self._worker, now, lease)
         if run is None:
@@ -199,10 +198,8 @@ class Dispatcher:
         place = RunPlace(
             name=source.name, number=run.number, began=moment, turn=turn_of(state), is_long=begins_long(state)
         )
-        self._running[run.number] = _Running(
-            run=run, place=place, source=source, deadline=moment + source.deadline + self._grace
-        )
         order = RunOrder(run=run, source=source, state=str(self._config.state), hosts=self._config.hosts)
+        self._running[run.number] = _Running(order=order, place=place, deadline=moment + source.deadline + self._grace)
         self._template.begin(run.number, msgspec.json.encode(order))
         return True
 
@@ -219,8 +216,8 @@ class Dispatcher:
             if now >= one.deadline:
                 one.deadline = now + self._grace
                 if one.killed_for is None:
-                    one.killed_for = f"the run was killed: it did not end by its deadline of {_said(one.source)}"
-                self._template.signal(one.run.number, signal.SIGKILL)
+                    one.killed_for = f"the run was killed: it did not end by its deadline of {_said(one.order.source)}"
+                self._template.signal(one.order.run.number, signal.SIGKILL)
 
     def _wait(self, seconds: float) -> None:
         select.select([self._template], [], [], seconds)
@@ -241,28 +238,21 @@ class Dispatcher:
                 del self._running[number]
 
     def _record_end(self, one: _Running) -> None:
-        record = self._store.run(one.run.number)
+        record = self._store.run(one.order.run.number)
         if record is None:
             record = self._record(one)
-            state = self._store.source(one.run.name)
+            state = self._store.source(one.order.run.name)
             if state is None:
                 return
-            windows = windows_for(one.source, self._config.hosts, state.hosts)
-            outcome = RunOutcome(record=record)
-            after = state_after(state, one.source, outcome, windows=windows, chance=random.random())
-            if (
-                one.run.kind == "audit" and record.exit_status != Exit.INTERRUPTED
-            ):  # the next one is due in its turn, also after a crash
-                after = msgspec.structs.replace(after, audited_at=record.ended_at)
             try:
-                self._store.end(one.run, record, after)
+                end_run(one.order, self._store, state, RunOutcome(record=record))
             except LeaseLost:
                 return
         self._tell(record)
 
     def _record(self, one: _Running) -> RunRecord:
         """The record of a run whose process has left none."""
-        record = broken_off(one.run, self._now())
+        record = broken_off(one.order.run, self._now())
         if one.place.is_stopping:
             reason = "the run was asked to stop"
             return msgspec.structs.replace(record, exit_status=Exit.INTERRUPTED, reason=reason, code=None)
@@ -277,7 +267,7 @@ class Dispatcher:
         until = self._clock() + seconds
         for one in self._running.values():
             one.place.is_stopping = True
-            self._template.signal(one.run.number, signal.SIGTERM)
+            self._template.signal(one.order.run.number, signal.SIGTERM)
         while any(one.code is None for one in self._running.values()) and (left := until - self._clock()) > 0:
             self._wait(min(left, LOOK_SECONDS))
             self._hear()
@@ -296,6 +286,12 @@ class Dispatcher:
 
 def _may_run(state: SourceState) -> bool:
     return not state.is_paused and state.retirement is None
+
+
+def _is_early(state: SourceState, now: dt.datetime) -> bool:
+    """Whether the next run is to come later: not by a plan of a clock that was set back by an hour or more since."""
+    is_of_now = state.planned_at is None or (state.planned_at - now).total_seconds() < _SET_BACK_SECONDS
+    return state.next_at is not None and state.next_at > now and is_of_now
 
 
 def _said(source: FollowedSource) -> str:

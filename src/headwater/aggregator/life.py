@@ -28,6 +28,9 @@ SET_BACK: Final = "DST-F12"
 DEADLINE: Final = "HW-NET-02"
 
 DEGRADED: Final = frozenset({int(Exit.TRANSFERS_FAILED), int(Exit.UNDETERMINED)})
+MOST_FRUITLESS: Final = 3
+"""So many runs in a row that were stopped before anything came of them are a failure."""
+
 _SAMPLE: Final = 3
 _CODE: Final = re.compile(r"\[(HW-[A-Z]+-\d+|HW-000)(?:, ([\w. -]+))?\]\Z")
 _SHARE: Final = re.compile(r"--max-(?:delete|update) (\d+)%")
@@ -39,7 +42,6 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     record: RunRecord
     question: Question | None = None
     question_text: str = ""
-    hosts: tuple[str, ...] = ()
     copy: CopyStatus | None = None
     """The copy after the run; None where it cannot be read."""
 
@@ -116,10 +118,8 @@ def _consent(copy: CopyStatus | None, what: str, usual: float | None) -> float |
 
 
 def life_after(state: SourceState, followed: FollowedSource, outcome: RunOutcome) -> Life:
-    """How a source does after a run."""
+    """How a source does after a run that tells of it."""
     record = outcome.record
-    if record.exit_status == Exit.INTERRUPTED:
-        return Life.FIRST_COPY if state.life is Life.NEW else state.life
     if record.exit_status == Exit.DONE and not record.failed and not record.held_back and outcome.question is None:
         return Life.FOLLOWING
     if record.exit_status in {*DEGRADED, int(Exit.DONE)}:
@@ -142,28 +142,28 @@ def state_after(
     followed: FollowedSource,
     outcome: RunOutcome,
     *,
-    refused: str | None = None,
     windows: Iterable[Windows] = (),
     chance: float = 0.0,
 ) -> SourceState:
-    """The state of a source after a run of `headwater sync`.
+    """The state of a source after a run; `windows` are those of the source and of its hosts.
 
-    `refused` is the text of the question that the operator has refused last: the same is not asked again. `windows` are
-    those of the source and of its hosts.
+    A run that was stopped tells nothing of the source, and goes on as soon as it may; but the third in a row of which
+    nothing has come is a failure. An audit changes nothing, unless it finds something.
     """
-    record = outcome.record
-    question, text = outcome.question, outcome.question_text
-    if question is not None and text == refused:
-        question, text = None, ""
-    life = life_after(state, followed, outcome)
-    is_failing = life in (Life.FAILING, Life.DEAD)
+    record, copy = outcome.record, outcome.copy
+    if record.kind == "audit":
+        return _after_audit(state, record)
     is_over = record.exit_status != Exit.INTERRUPTED
-    failing_since = (state.failing_since or record.ended_at) if is_failing else None
-    failures = state.failures + 1 if is_failing and is_over else state.failures if not is_over else 0
-    if not is_over:
-        question, text = state.question, state.question_text
-    is_broken_off = record.code == BROKEN_OFF and failures == 1
-    if not is_over or life is Life.FIRST_COPY or is_broken_off:  # it goes on at once
+    fruitless = 0 if is_over or record.created or record.updated or record.deleted else state.fruitless + 1
+    failures, failing_since, life = state.failures, state.failing_since, state.life
+    if is_over or fruitless >= MOST_FRUITLESS:
+        life = life_after(state, followed, outcome)
+        is_failing = life in (Life.FAILING, Life.DEAD)
+        failures, failing_since = (failures + 1, failing_since or record.ended_at) if is_failing else (0, None)
+        goes_on = life is Life.FIRST_COPY or (record.code == BROKEN_OFF and failures == 1)
+    else:
+        life, goes_on = Life.FIRST_COPY if life is Life.NEW else life, True
+    if goes_on:
         due = opens_at(record.ended_at, windows)
     else:
         due = next_run(
@@ -175,23 +175,45 @@ def state_after(
             windows=windows,
             chance=chance,
         )
-    sound = life is Life.FOLLOWING and is_over
-    copy = outcome.copy
-    return msgspec.structs.replace(
+    after = msgspec.structs.replace(
         state,
         life=life,
         life_since=state.life_since if life is state.life and state.life_since else record.ended_at,
-        question=question,
-        question_text=text,
-        answer=None if is_over else state.answer,
         next_at=due,
+        planned_at=record.ended_at,
         failures=failures,
-        failing_since=failing_since if is_over else state.failing_since,
-        sound_at=record.began_at if sound else state.sound_at,
+        fruitless=fruitless,
+        failing_since=failing_since,
         last_seconds=(record.ended_at - record.began_at).total_seconds(),
-        hosts=outcome.hosts or state.hosts,
+        hosts=tuple(record.by_host) or state.hosts,
         resources=state.resources if copy is None else copy.files,
         octets=state.octets if copy is None else copy.octets,
-        failed=record.failed if is_over else state.failed,
-        held_back=record.held_back if is_over else state.held_back,
     )
+    if not is_over:
+        return after
+    refused = state.question_text if state.answer is Answer.REFUSED else state.refused_text
+    is_asked = outcome.question is not None and outcome.question_text != refused
+    return msgspec.structs.replace(
+        after,
+        question=outcome.question if is_asked else None,
+        question_text=outcome.question_text if is_asked else "",
+        answer=None,
+        refused_text=refused,
+        sound_at=record.began_at if life is Life.FOLLOWING else state.sound_at,
+        is_to_repair=state.is_to_repair and record.exit_status != Exit.DONE,
+        failed=record.failed,
+        held_back=record.held_back,
+    )
+
+
+def _after_audit(state: SourceState, record: RunRecord) -> SourceState:
+    """An audit that has found something: the source is degraded, and runs again at once to repair its copy."""
+    ended = record.ended_at
+    if record.exit_status == Exit.INTERRUPTED:
+        return state
+    if record.exit_status != Exit.FINDINGS:
+        return msgspec.structs.replace(state, audited_at=ended)
+    return msgspec.structs.replace(
+        state, audited_at=ended, is_to_repair=True, life=Life.DEGRADED, life_since=ended, failed=record.failed,
+        next_at=ended,
+    )  # fmt: skip

@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from headwater.aggregator.alert_delivery import AlertService
 from headwater.aggregator.configuration import AggregatorConfig
 from headwater.aggregator.dispatcher import Dispatcher, Told, lock_state
@@ -25,7 +23,7 @@ from headwater.aggregator.republishing import Republisher
 from headwater.aggregator.sink_kinds import opened
 from headwater.aggregator.sinks import SinkThreads
 from headwater.aggregator.sqlite_store import FILE, SqliteStore
-from headwater.aggregator.store import AggregatorStore, Life, Retirement
+from headwater.aggregator.store import AggregatorStore, Retirement, SourceState
 from headwater.errors import Exit, HeadwaterError, StoreFault, UsageFault
 from headwater.progress import Notice, Progress
 from headwater.sync.copy_status import copy_records
@@ -193,9 +191,6 @@ def retire(
             deleted += len(some)
     if copy.is_dir():
         shutil.rmtree(copy)
-    gone = msgspec.structs.replace(
-        last, life=Life.NEW, life_since=now(), question=None, question_text="", answer=None, next_at=None, failures=0,
-        failing_since=None, sound_at=None, last_seconds=None, resources=0, octets=0, failed=0, held_back=0,
-    )  # fmt: skip
+    gone = SourceState(name=name, url=last.url, life_since=now(), is_paused=last.is_paused, retirement=last.retirement)
     store.end(run, run.ended(now(), Exit.DONE, deleted=deleted), gone)
     return deleted

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headwater.aggregator.audits import run_audit, state_after_audit
+from headwater.aggregator.audits import run_audit
 from headwater.aggregator.configuration import FollowedSource, HostLimits
 from headwater.aggregator.events import moved_events, new_events
 from headwater.aggregator.host_limits import FOLDER as HOSTS
@@ -24,7 +24,7 @@ from headwater.aggregator.host_limits import HostGate
 from headwater.aggregator.life import RunOutcome, approved_options, code_of, question_of, state_after
 from headwater.aggregator.schedule import Windows, open_seconds, windows_of
 from headwater.aggregator.sqlite_store import HOME
-from headwater.aggregator.store import AggregatorStore, Answer, LeaseLost, Run, RunRecord, SourceState
+from headwater.aggregator.store import AggregatorStore, LeaseLost, Run, SourceState
 from headwater.errors import Exit, HeadwaterError, Interrupted, as_fault, disk_fault
 from headwater.progress import Notice, Progress
 from headwater.sync.connection import starting_uri
@@ -57,11 +57,6 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
     def copy(self) -> Path:
         """The folder of the copy."""
         return Path(self.state) / self.source.name
-
-
-def refused_question(name: str) -> str:
-    """By what name the store keeps the text of the question that was refused last."""
-    return f"refused {name}"
 
 
 def _move_under_way(name: str) -> str:
@@ -119,7 +114,7 @@ def windows_for(source: FollowedSource, hosts: dict[str, HostLimits], asked: Ite
 
 def run_source(
     order: RunOrder, store: AggregatorStore, stopped: Callable[[], bool], now: Callable[[], dt.datetime] = utcnow
-) -> RunRecord:
+) -> None:
     """Run a source that is leased, and end the lease: its record is in the store, and the state of the source.
 
     Raises LeaseLost where somebody else has the source by now, and StoreFault where the store takes nothing.
@@ -128,35 +123,18 @@ def run_source(
     if state is None:
         raise LeaseLost(order.run)
     if order.run.kind == "audit":
-        return _audited(order, store, state, stopped, now)
-    if state.answer is Answer.REFUSED and state.question is not None:
-        store.keep_fact(refused_question(state.name), state.question_text)
-    outcome = _outcome(order, store, state, stopped, now)
-    windows = windows_for(order.source, order.hosts, outcome.hosts or state.hosts)
-    after = state_after(
-        state,
-        order.source,
-        outcome,
-        refused=store.fact(refused_question(state.name)),
-        windows=windows,
-        chance=random.random(),
-    )
+        with shared_transport(order.source, Path(order.state) / HOME, order.hosts, stopped=stopped) as (wire, _gate):
+            outcome = RunOutcome(record=run_audit(order.run, order.source, order.copy, transport=wire, now=now))
+    else:
+        outcome = _synchronised(order, store, state, stopped, now)
+    end_run(order, store, state, outcome)
+
+
+def end_run(order: RunOrder, store: AggregatorStore, state: SourceState, outcome: RunOutcome) -> None:
+    """End the lease of a run, with its record and the state of its source after it. Raises as `run_source`."""
+    windows = windows_for(order.source, order.hosts, outcome.record.by_host or state.hosts)
+    after = state_after(state, order.source, outcome, windows=windows, chance=random.random())
     store.end(order.run, outcome.record, after)
-    return outcome.record
-
-
-def _audited(
-    order: RunOrder,
-    store: AggregatorStore,
-    state: SourceState,
-    stopped: Callable[[], bool],
-    now: Callable[[], dt.datetime],
-) -> RunRecord:
-    """Audit the copy; what differs is repaired by the next run."""
-    with shared_transport(order.source, Path(order.state) / HOME, order.hosts, stopped=stopped) as (wire, _gate):
-        record = run_audit(order.run, order.source, order.copy, transport=wire, now=now)
-    store.end(order.run, record, state_after_audit(state, record))
-    return record
 
 
 class _Work:
@@ -215,7 +193,7 @@ class _Work:
         return report
 
 
-def _outcome(
+def _synchronised(
     order: RunOrder,
     store: AggregatorStore,
     state: SourceState,
@@ -225,7 +203,7 @@ def _outcome(
     source, work = order.source, _Work(order, store, now)
     window = windows_of(source.window)
     options = approved_options(source.options, state, copy_of(order.copy) if state.answer is not None else None)
-    if _was_found_different(store, source.name):
+    if state.is_to_repair:
         options = msgspec.structs.replace(options, repair=True)
     left = min(source.deadline, open_seconds(now(), window) or source.deadline)  # closed: a person wants it now
     report: SyncReport | None = None
@@ -240,12 +218,12 @@ def _outcome(
         fault = as_fault(error)
     if isinstance(fault, DeadlineMet) and left < source.deadline:
         fault = Interrupted("the window of the source has ended")
-    told = [str(fault)] if report is None else _faults(report)
+    told = [str(fault)] if report is None else faults_of(report)
     status = int(Exit.BUG if fault is None else fault.exit_status) if report is None else report.exit_status
     is_quiet = status == Exit.DONE and not any(work.counts.values()) and state.resources > 0
     copy = None if is_quiet else copy_of(order.copy)
     question, text = question_of(told, copy)
-    reason, code = _reason_of(told, report)
+    reason, code = reason_of(told, report)
     record = order.run.ended(
         now(),
         status,
@@ -260,16 +238,7 @@ def _outcome(
         warnings=work.warnings.told(),
         report=None if report is None else _brief(report),
     )
-    return RunOutcome(
-        record=record, question=question, question_text=text, hosts=tuple(work.hosts), copy=copy, hints=work.hints
-    )
-
-
-def _was_found_different(store: AggregatorStore, name: str) -> bool:
-    """Whether an audit has found files to differ, and no sound run has repaired them since."""
-    runs = store.runs(name, 50)
-    last = next((one for one in runs if one.exit_status in (Exit.DONE, Exit.FINDINGS)), None)
-    return last is not None and last.kind == "audit" and last.exit_status == Exit.FINDINGS
+    return RunOutcome(record=record, question=question, question_text=text, copy=copy, hints=work.hints)
 
 
 def copy_of(folder: Path) -> CopyStatus | None:
@@ -279,16 +248,12 @@ def copy_of(folder: Path) -> CopyStatus | None:
     return None
 
 
-def _faults(report: SyncReport) -> list[str]:
+def faults_of(report: SyncReport) -> list[str]:
+    """Lines of errors, of the run and of its sets."""
     return [*report.faults, *(one.fault for one in report.sets if one.fault)]
 
 
-def run_reason(report: SyncReport) -> tuple[str, str | None]:
-    """Why a run did not end with 0, in one sentence, and the code or rule of that."""
-    return _reason_of(_faults(report), report)
-
-
-def _reason_of(faults: list[str], report: SyncReport | None) -> tuple[str, str | None]:
+def reason_of(faults: list[str], report: SyncReport | None) -> tuple[str, str | None]:
     """Why a run did not end with 0, in one sentence, and the code or rule of that."""
     if faults:
         code, rule = code_of(faults[0])

@@ -69,6 +69,9 @@ class SourceState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     answer: Answer | None = None
     """The operator's answer, until the next run has acted on it."""
 
+    refused_text: str = ""
+    """The question that the operator has refused last: the same is not asked again."""
+
     is_paused: bool = False
     is_wanted_now: bool = False
     """Whether the operator wants a run at once."""
@@ -77,14 +80,23 @@ class SourceState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     next_at: dt.datetime | None = None
     """When the next run is due; None: as soon as there is room."""
 
+    planned_at: dt.datetime | None = None
+    """When that was reckoned."""
+
     failures: int = 0
     """Runs in a row that failed as a whole: of a source that is failing or dead."""
+
+    fruitless: int = 0
+    """Runs in a row that were stopped before anything came of them."""
 
     failing_since: dt.datetime | None = None
     sound_at: dt.datetime | None = None
     """When the last run began that proved the copy to be in step (status 0)."""
 
     audited_at: dt.datetime | None = None
+    is_to_repair: bool = False
+    """Whether the last audit has found files to differ, and no sound run has repaired them since."""
+
     last_seconds: float | None = None
     """How long the last run took: long runs have places of their own."""
 

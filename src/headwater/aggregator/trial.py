@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
-from headwater.aggregator.source_run import RunWarnings, run_reason, shared_transport
+from headwater.aggregator.source_run import RunWarnings, faults_of, reason_of, shared_transport
 from headwater.errors import Exit, HeadwaterError
 from headwater.spec.records import ToDict
 from headwater.sync.reports import SyncReport
@@ -87,7 +87,7 @@ def try_source(config: AggregatorConfig, source: FollowedSource) -> SourceTrial:
             reason=fault.what,
             code=fault.code,
         )
-    reason, code = run_reason(report)
+    reason, code = reason_of(faults_of(report), report)
     to_fetch = report.total("created") + report.total("updated")
     return SourceTrial(
         name=source.name,
