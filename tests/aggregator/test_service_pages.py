@@ -19,8 +19,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import pytest
 
+from headwater.aggregator.configuration import listen_address
 from headwater.aggregator.operator_sessions import OperatorSessions, is_own_form
-from headwater.aggregator.pages import Pages, listen_address
+from headwater.aggregator.pages import Pages
 from headwater.aggregator.rendering import style, style_hash
 from headwater.aggregator.source_report import MOST_OCTETS, report_page
 from headwater.aggregator.sqlite_store import SqliteStore

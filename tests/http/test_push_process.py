@@ -110,7 +110,7 @@ def test_tokens_that_are_not_there(tmp_path: Path) -> None:
         with pytest.raises(BadToken, match=what) as fault:
             SetConfig(feed="events", **{option: value}).tokens({})  # type: ignore[arg-type]
         assert fault.value.where == value
-        assert option in fault.value.todo or "one token a line" in fault.value.todo
+        assert f"export {value}=" in fault.value.todo or "one secret a line" in fault.value.todo
 
 
 @pytest.mark.parametrize("content", ["", " \n\n"])
@@ -120,7 +120,7 @@ def test_a_file_of_tokens_without_a_token_is_refused(content: str, tmp_path: Pat
     with pytest.raises(BadToken, match="is empty") as fault:
         SetConfig(feed="events", token_file=str(tmp_path / "tokens")).tokens({})
     assert fault.value.where == str(tmp_path / "tokens")
-    assert "one token a line" in fault.value.todo
+    assert "one secret a line" in fault.value.todo
 
 
 def test_what_is_wrong_with_a_token_is_told_without_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote
 import msgspec
 
 from headwater.aggregator import rendering
-from headwater.aggregator.configuration import AggregatorConfig
+from headwater.aggregator.configuration import AggregatorConfig, listen_address
 from headwater.aggregator.metrics import metrics_page
 from headwater.aggregator.operator_sessions import OperatorSessions, cookie, is_own_form
 from headwater.aggregator.source_report import report_page
@@ -34,7 +34,7 @@ from headwater.aggregator.views import (
     sink_view,
     source_view,
 )
-from headwater.errors import HeadwaterError, UsageFault
+from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE
@@ -72,15 +72,6 @@ def _policy(style: str) -> bytes:
 
 
 _HTML, _JSON = b"text/html; charset=utf-8", b"application/json"
-
-
-def listen_address(text: str) -> tuple[str, int]:
-    """Host and port of `listen`: `127.0.0.1:8600`, `[::1]:8600`, `8600` (loopback alone). Raises UsageFault."""
-    host, _, port = text.strip().rpartition(":") if ":" in text else ("127.0.0.1", "", text.strip())
-    if not (port.isascii() and port.isdecimal() and int(port) < 65_536):
-        advice = "Write it as in 127.0.0.1:8600."
-        raise UsageFault(f"not an address to listen on: {text!r:.100}", where="listen", advice=advice)
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 class PageRequest(msgspec.Struct, frozen=True, kw_only=True):

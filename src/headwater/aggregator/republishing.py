@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, PublishRule
+from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, PublishRule, listen_address
 from headwater.aggregator.store import AggregatorStore, Life, Retirement, SourceState
 from headwater.errors import HeadwaterError, as_fault, disk_fault
 from headwater.http.server import address_url, listen
@@ -139,8 +139,7 @@ class Republisher:
         self._store = store
         self._listener = listener
         self._rule = _rule_of(config)
-        host, _, port = self._rule.listen.rpartition(":")
-        self._socket = listen(host.strip("[]"), int(port))
+        self._socket = listen(*listen_address(self._rule.listen))
         self.url = (self._rule.base_url or address_url(self._socket)).rstrip("/")
         self._config = config
         self._end = threading.Event()

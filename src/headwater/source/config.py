@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +24,7 @@ from headwater.quantities import kept_from, octets_from, seconds_from
 from headwater.source.hubs_and_tokens import AccessTokens, BadToken, HubConfig, NotifyConfig, TokenOptions
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
-from headwater.typed_decoding import from_values, in_plain_words
+from headwater.toml_files import read_toml, record_from
 from headwater.versions.retention import VersionRetention
 
 DEFAULT_HOST = "127.0.0.1"
@@ -426,12 +425,7 @@ def read_config(
 
     Raises UsageFault: the first fault; where all are asked for, each set's is `refused` before.
     """
-    try:
-        data = tomllib.loads(path.read_bytes().decode())
-    except OSError as cause:
-        raise BadConfiguration(f"cannot be read: {cause.strerror}", where=str(path)) from cause
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise BadConfiguration(f"not TOML: {cause}", where=str(path)) from cause
+    data = read_toml(path, BadConfiguration)
     if "configuration" in data:
         raise BadConfiguration("unknown key: configuration", where=str(path))
     data = _spelled_out(data, path.absolute().parent) | given
@@ -459,22 +453,10 @@ def read_config(
 
 def _read(data: object, kind: type[Config], where: str) -> Config:
     try:
-        return from_values(data, kind)
-    except msgspec.ValidationError as cause:
-        raise BadConfiguration(_refusal(str(cause), kind), where=where) from cause
+        return record_from(data, kind, BadConfiguration, tables=_TABLES)
     except UsageFault as fault:
         fault.where = f"{where}: {fault.where}" if fault.where else where
         raise
-
-
-def _refusal(words: str, kind: type[msgspec.Struct]) -> str:
-    """What was wrong with a table: the key first, and the one that was probably meant."""
-    what, _, place = words.partition(" - at `$.")
-    key = place.rstrip("`").replace("[...]", "")
-    of_table = next((_TABLES[one] for one in reversed(re.findall(r"[a-z]\w*", key)) if one in _TABLES), kind)
-    fields = [one.encode_name for one in msgspec.structs.fields(of_table)]
-    what = in_plain_words(what, fields, "key").replace("an object", "a table")
-    return f"{key}: {what}" if key else what
 
 
 def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -19,6 +18,7 @@ from headwater.errors import UsageFault
 from headwater.notify.http_client import HttpProxy, read_proxy
 from headwater.notify.hub.policy import AddressPolicy, HubLimits, TrustedProxies, lease_bounds, objection_to_url
 from headwater.publish.site import BadSite, check_url
+from headwater.toml_files import secret_texts
 from headwater.transport.access import Level, level_of, literal_address
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ class BadToken(UsageFault):
     """A token is invalid, too short, or cannot be read."""
 
     code: ClassVar[str] = "HW-CFG-02"
-
-
-_FILE_ADVICE: Final = (
-    "Name a file with one token a line that the process may read; a relative path is relative to the configuration."
-)
 
 
 class AccessTokens:
@@ -69,24 +64,9 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def token_texts(self, environment: Mapping[str, str] = os.environ) -> list[str]:
         """The tokens in clear. Raises BadToken."""
-        texts, file, variable = [] if self.token is None else [self.token], self.token_file, self.token_env
-        if file is not None:
-            try:
-                found = Path(file).read_text("utf-8").split()
-            except (OSError, UnicodeDecodeError) as cause:
-                reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
-                what = f"the file of tokens cannot be read: {reason}"
-                raise BadToken(what, where=file, advice=_FILE_ADVICE) from cause
-            if not found:
-                raise BadToken("the file of tokens is empty", where=file, advice=_FILE_ADVICE)
-            texts += found
-        if variable is not None:
-            if not (value := environment.get(variable, "").strip()):
-                what = "this environment variable is not set, or empty, and is to have a token"
-                advice = f"Set it for the process (export {variable}=…), or give token_file instead of token_env."
-                raise BadToken(what, where=variable, advice=advice)
-            texts.append(value)
-        return [_checked(text, file or variable) for text in texts]
+        own = [] if self.token is None else [self.token]
+        found = secret_texts(self.token_file, self.token_env, BadToken, environment)
+        return [_checked(text, self.token_file or self.token_env) for text in (*own, *found)]
 
 
 def _checked(token: str, where: str | None = None) -> str:
