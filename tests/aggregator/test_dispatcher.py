@@ -287,6 +287,29 @@ def test_a_host_that_many_share_is_asked_as_it_allows(many: Fleet) -> None:
     assert len(busy) >= 60
 
 
+def test_a_host_that_asks_to_wait_is_left_alone_by_all(many: Fleet) -> None:
+    for name in ("a", "b"):
+        many.add(name)
+    refused: list[float] = []
+
+    def refuses(_handler: object) -> None:
+        refused.append(time.monotonic())
+        _handler.send(b"HTTP/1.1 429 Slow\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n")  # type: ignore[attr-defined]
+
+    with service(many.config()) as at_work:
+        at_work.until(lambda: all(many.is_same(name) for name in many.sites))
+        pages, many.servers["a"].pages = (
+            many.servers["a"].pages,
+            dict.fromkeys(many.servers["a"].pages, Reply(script=refuses)),
+        )  # noqa: E501
+        at_work.until(lambda: refused)
+        many.servers["a"].pages = pages
+        time.sleep(0.5)  # what was under way is over
+        many.servers["b"].forget()
+        at_work.until(lambda: many.servers["b"].requests())
+        assert time.monotonic() - refused[0] > 2.9
+
+
 def test_a_host_has_its_requests_a_second_over_all_processes(many: Fleet) -> None:
     for name in ("a", "b"):
         many.add(name, files=5)

@@ -42,6 +42,30 @@ def test_a_host_without_limits_is_noted_and_costs_no_file(tmp_path: Path) -> Non
         assert not (tmp_path / "hosts").exists()
 
 
+def test_a_host_that_asks_to_wait_is_asked_by_nobody(tmp_path: Path) -> None:
+    now, other = [1_000_000.0], "other.example.org"
+    with closing(gate(tmp_path / "hosts", now)) as one, closing(gate(tmp_path / "hosts", now)) as two:
+        assert one.take(other) == 0.0
+        one.give(other, 429)
+        one.rest(other, 20.0)
+        assert two.take(other) == one.take(other) == 20.0
+        assert two.take(HOST) == 0.0
+        one.rest(other, 86_400.0)  # a run waits a minute, and then asks once
+        assert two.take(other) == 60.0
+        now[0] += 60
+        assert two.take(other) == 0.0
+        one.rest(other, 20.0)
+        now[0] -= 86_400  # a clock that was set back blocks nobody
+        assert two.take(other) == 0.0
+
+
+def test_nothing_is_written_where_there_is_no_service(tmp_path: Path) -> None:
+    with closing(gate(tmp_path / "state" / "hosts")) as one:
+        one.rest(HOST, 20.0)
+        assert one.take("other.example.org") == 0.0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_slots_are_shared(tmp_path: Path) -> None:
     with closing(gate(tmp_path, concurrency=2)) as one, closing(gate(tmp_path, concurrency=2)) as other:
         assert one.take(HOST) == 0.0

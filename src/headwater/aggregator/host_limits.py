@@ -1,4 +1,4 @@
-"""Limits of hosts that the runs of all sources share: requests at a time, requests a second, and windows.
+"""Limits of hosts that the runs of all sources share: requests at a time, requests a second, windows, `Retry-After`.
 
 Runs are processes, so a limit is files below STATE/.aggregator/hosts: a slot is a file that whoever sends a request
 holds by `flock`, and what a process held is free when it ends, however it ends. The moment of the next request stands
@@ -13,15 +13,15 @@ import os
 import random
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
+from headwater.aggregator.configuration import HostLimits
 from headwater.aggregator.schedule import open_seconds, windows_of
-
-if TYPE_CHECKING:
-    from headwater.aggregator.configuration import HostLimits
+from headwater.retry import LONGEST_WAIT_SECONDS
 
 FOLDER: Final = "hosts"
 _LOOK_SECONDS: Final = 0.05
@@ -42,34 +42,41 @@ class HostGate:
     def __init__(self, folder: Path, limits: Mapping[str, HostLimits], now: Callable[[], float] = time.time) -> None:
         self.hosts: dict[str, tuple[int, int]] = {}
         self.is_closed = False
-        self.requests = 0
         self._folder, self._limits, self._now = folder, limits, now
         self._shared: dict[str, _SharedHost] = {}
 
+    @property
+    def requests(self) -> int:
+        """How many were sent."""
+        return sum(requests for requests, _ in self.hosts.values())
+
     def take(self, host: str) -> float:
         """Take what a request to the host needs: 0, and `give` has to follow; else for how many seconds to wait."""
-        self.hosts.setdefault(host, (0, 0))
-        limits = self._limits.get(host)
-        if limits is None:
-            self.requests += 1
-            return 0.0
-        shared = self._shared.get(host)
-        if shared is None:
-            shared = self._shared[host] = _SharedHost(self._folder, host, limits)
-        moment = self._now()
+        requests, refused = self.hosts.setdefault(host, (0, 0))
+        shared, moment = self._host(host), self._now()
         if not open_seconds(dt.datetime.fromtimestamp(moment, dt.UTC), shared.windows):
             self.is_closed = True
             return _CLOSED_SECONDS
         wait = shared.take(moment)
-        self.requests += not wait
+        self.hosts[host] = requests + (not wait), refused
         return wait
 
     def give(self, host: str, status: int = 0) -> None:
         """A request to the host has ended."""
         requests, refused = self.hosts.get(host, (0, 0))
-        self.hosts[host] = (requests + 1, refused + (status in _REFUSED))
-        if (shared := self._shared.get(host)) is not None:
-            shared.give()
+        self.hosts[host] = requests, refused + (status in _REFUSED)
+        self._host(host).give()
+
+    def rest(self, host: str, seconds: float) -> None:
+        """Let nobody ask the host for so long, or as long as a run waits: it has said so. Nothing without a service."""
+        if self._folder.parent.is_dir():
+            self._host(host).rest(self._now() + min(seconds, LONGEST_WAIT_SECONDS))
+
+    def _host(self, host: str) -> _SharedHost:
+        if host not in self._shared:
+            folder = self._folder / quote(host, safe="")
+            self._shared[host] = _SharedHost(folder, self._limits.get(host) or HostLimits())
+        return self._shared[host]
 
     def close(self) -> None:
         """Give back all."""
@@ -79,78 +86,70 @@ class HostGate:
 
 
 class _SharedHost:
-    def __init__(self, folder: Path, host: str, limits: HostLimits) -> None:
+    def __init__(self, folder: Path, limits: HostLimits) -> None:
         self.windows = windows_of(limits.window)
-        self._slots = limits.concurrency
+        self._slots = limits.concurrency or 0
         self._seconds = 1 / limits.rate if limits.rate else 0.0
-        self._folder = folder / quote(host, safe="")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
         self._held: list[int] = []  # descriptors that are locked
-        self._free: dict[int, int] = {}  # slots that are open and not locked, with their descriptors
-        self._numbers: dict[int, int] = {}
-        self._moment = self._opened("next") if self._seconds else -1
 
     def _opened(self, name: str) -> int:
+        self._folder.mkdir(parents=True, exist_ok=True)
         return os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def take(self, now: float) -> float:
-        slot = self._slot()
-        if slot is None:
+        if self._slots and not self._has_slot():
             return _LOOK_SECONDS * (1 + random.random())
         wait = self._wait(now)
         if wait:
-            self._let_go(slot)
-            return wait
-        self._held.append(slot)
-        return 0.0
+            self.give()
+        return wait
 
     def give(self) -> None:
         if self._held:
-            self._let_go(self._held.pop())
+            os.close(self._held.pop())
 
-    def _slot(self) -> int | None:
-        """A slot that nobody holds, locked; -1 where there is no limit, None where there is none."""
-        if self._slots is None:
-            return -1
-        first = random.randrange(self._slots)
-        for step in range(self._slots):
-            number = (first + step) % self._slots
-            if number in self._numbers.values() and number not in self._free:
-                continue  # it is ours and held
-            descriptor = self._free.pop(number, None)
-            if descriptor is None:
-                descriptor = self._opened(f"slot-{number}")
-            self._numbers[descriptor] = number
+    def _has_slot(self) -> bool:
+        """Hold a slot that nobody holds, if there is one."""
+        for number in random.sample(range(self._slots), self._slots):
+            descriptor = self._opened(f"slot-{number}")
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._free[number] = descriptor
-                continue
-            return descriptor
-        return None
-
-    def _let_go(self, slot: int) -> None:
-        if slot >= 0:
-            fcntl.flock(slot, fcntl.LOCK_UN)
-            self._free[self._numbers[slot]] = slot
+                os.close(descriptor)
+            else:
+                self._held.append(descriptor)
+                return True
+        return False
 
     def _wait(self, now: float) -> float:
-        """Take the next moment of the host's rate, and return 0; else for how long to wait for it."""
-        if self._moment < 0:
+        """Take the next moment of the host, and return 0; else for how long to wait for it."""
+        if not self._seconds and not (self._folder / "next").exists():
             return 0.0
-        fcntl.flock(self._moment, fcntl.LOCK_EX)
-        try:
-            kept = os.pread(self._moment, _MOMENT.size, 0)
+        with self._moment() as file:
+            kept = os.pread(file, _MOMENT.size, 0)
             due = _MOMENT.unpack(kept)[0] if len(kept) == _MOMENT.size else 0.0
-            if now < due <= now + self._seconds:  # one that is later was written by a clock that has been set back
+            longest = max(self._seconds, LONGEST_WAIT_SECONDS)
+            if now < due <= now + longest:  # one that is later was written by a clock that has been set back
                 return float(due - now)
-            os.pwrite(self._moment, _MOMENT.pack(now + self._seconds), 0)
-            return 0.0
+            if self._seconds:
+                os.pwrite(file, _MOMENT.pack(now + self._seconds), 0)
+        return 0.0
+
+    def rest(self, until: float) -> None:
+        with self._moment() as file:
+            os.pwrite(file, _MOMENT.pack(until), 0)
+
+    @contextmanager
+    def _moment(self) -> Iterator[int]:
+        """The file of the next moment, locked."""
+        file = self._opened("next")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
         finally:
-            fcntl.flock(self._moment, fcntl.LOCK_UN)
+            os.close(file)
 
     def close(self) -> None:
-        for descriptor in self._numbers:
-            os.close(descriptor)
-        if self._moment >= 0:
-            os.close(self._moment)
+        while self._held:
+            self.give()

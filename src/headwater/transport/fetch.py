@@ -123,6 +123,9 @@ class HostPermission(Protocol):
     def give(self, host: str, status: int) -> None:
         """A request to the host has ended, with this HTTP status; 0: without an answer."""
 
+    def rest(self, host: str, seconds: float) -> None:
+        """The host has asked not to be asked for so long (429, 503)."""
+
 
 class TransportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How hard, how long and as whom a transport tries.

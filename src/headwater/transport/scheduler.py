@@ -390,10 +390,12 @@ class RequestScheduler:
         passing = failure.passing if failure else status in RETRIED_STATUSES
         most = self._options.retries if job.fetch.retries is None or job.part is not None else job.fetch.retries
         longest = self._options.longest_wait_seconds
-        if not passing or (asked or 0.0) > longest:
-            return False
         is_asked = failure is None and asked is not None and status in _OVERLOADED_STATUSES and most > 0
         is_own = is_asked and job.refusals >= _OWN_REFUSALS and not job.host.refusals
+        if asked is not None and is_asked and not is_own and self._permission is not None:
+            self._permission.rest(host_of(job.site), asked)
+        if not passing or (asked or 0.0) > longest:
+            return False
         has_patience = job.refusals < _REFUSALS and job.waited + (asked or 0.0) <= _PATIENCE * longest
         is_patient = is_asked and has_patience and not is_own
         if job.tries > most and not is_patient:
