@@ -301,7 +301,7 @@ def test_a_host_that_asks_to_wait_is_left_alone_by_all(many: Fleet) -> None:
         pages, many.servers["a"].pages = (
             many.servers["a"].pages,
             dict.fromkeys(many.servers["a"].pages, Reply(script=refuses)),
-        )  # noqa: E501
+        )
         at_work.until(lambda: refused)
         many.servers["a"].pages = pages
         time.sleep(0.5)  # what was under way is over
