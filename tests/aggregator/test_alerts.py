@@ -18,12 +18,20 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from headwater.aggregator import alert_delivery
-from headwater.aggregator.alert_delivery import AlertNotDelivered, AlertService, deliver, mail_of
-from headwater.aggregator.alerts import Alert, AlertMemory, AlertMessage, judge
+from headwater.aggregator import alerts
+from headwater.aggregator.alerts import (
+    Alert,
+    AlertMessage,
+    AlertNotDelivered,
+    AlertService,
+    RuleMemory,
+    deliver,
+    judge,
+    mail_of,
+)
 from headwater.aggregator.configuration import AlertRule, FollowedSource
 from headwater.aggregator.status import FleetStatus, fleet_status
-from headwater.aggregator.store import Life, Question
+from headwater.aggregator.store import DeadLetter, Life, Question
 from headwater.errors import HeadwaterError
 from headwater.typed_decoding import from_values
 from tests.aggregator.fleet import HOSTILE, NOW, ago, configuration, put, store_at
@@ -44,7 +52,7 @@ class Fleet:
         self.store.enrol_sinks(["index", "hook"])
         self.rules = rules
         self.config = configuration(folder, SOURCES, alerts=rules)
-        self.memory = AlertMemory()
+        self.memory: dict[str, RuleMemory] = {}
         for one in SOURCES:
             put(self.store, one.name, one.url, **GOOD)
 
@@ -52,9 +60,13 @@ class Fleet:
         return fleet_status(self.config, self.store, NOW, is_alive=True, free=free)
 
     def look(self, local: dt.datetime | None = None, free: int = 10) -> list[AlertMessage]:
-        """The messages of this look; all earlier ones have been delivered."""
-        self.memory = judge(self.rules, self.status(free), msgspec.structs.replace(self.memory, waiting=()), local)
-        return [one.message for one in self.memory.waiting]
+        """The messages of this look; each is delivered."""
+        found = []
+        for one in self.rules:
+            before = self.memory.get(one.name, RuleMemory())
+            message, self.memory[one.name] = judge(one, self.status(free), before, local or NOW)
+            found += [] if message is None else [message]
+        return found
 
     def told(self, **more: Any) -> list[tuple[str | None, str, bool]]:
         found = [one for each in self.look(**more) for one in each.alerts]
@@ -89,13 +101,26 @@ def test_without_recovered_the_end_is_not_told(tmp_path: Path) -> None:
 
 
 def test_what_can_be_told(tmp_path: Path) -> None:
-    on = ("degraded", "question", "held_back", "stale:2d", "stale", "disk", "sink", "sink:1h")
+    on = (
+        "degraded",
+        "question",
+        "held_back",
+        "stale:2d",
+        "stale",
+        "disk",
+        "sink",
+        "sink:1h",
+        "dead_letters:2",
+        "dead_letters:3",
+    )
     fleet = Fleet(tmp_path, rule(*on))
     assert fleet.told() == []
     fleet.store.change("museum", life=Life.DEGRADED, held_back=7)
     fleet.store.change("maps", question=Question.MOVED, question_text="to https://new.example.org/")
     fleet.store.change("archive", sound_at=ago(days=3))
     fleet.store.refused("hook", "500", NOW)
+    letters = [DeadLetter(sink="index", number=n, at=NOW, reason="bad", tries=n) for n in range(3)]
+    fleet.store.acknowledge("index", 0, letters)  # the first is held back by a rule
     assert fleet.told(free=0) == [
         ("museum", "degraded", False),
         ("maps", "question", False),
@@ -104,6 +129,7 @@ def test_what_can_be_told(tmp_path: Path) -> None:
         ("archive", "stale", False),
         (None, "disk", False),
         ("hook", "sink", False),
+        ("index", "dead_letters", False),
     ]
 
 
@@ -205,7 +231,7 @@ def test_a_command_gets_the_alert_as_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["false", "/nowhere/at/all", f"{sys.executable} -c 'import time; time.sleep(99)'"])
 def test_a_command_that_fails_is_told(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alert_delivery, "SECONDS", 0.5)
+    monkeypatch.setattr(alerts, "SECONDS", 0.5)
     with pytest.raises(AlertNotDelivered) as caught:
         deliver(rule("failing", command=command), MESSAGE)
     assert caught.value.code == "HW-AGG-50"
@@ -298,36 +324,41 @@ def test_a_mail_is_sent() -> None:
         deliver(mail, MESSAGE)
 
 
-def test_a_delivery_that_fails_is_kept_and_tried_again(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, rule("failing"), rule("degraded", name="other"))
+def test_a_delivery_that_fails_is_made_again_with_what_holds_then(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, rule("failing", "recovered"), rule("degraded", name="other"))
     faults: list[HeadwaterError] = []
-    delivered: list[str] = []
+    delivered: list[tuple[str, list[str | None]]] = []
     is_down = True
 
     def send(one: AlertRule, message: AlertMessage) -> None:
         if is_down and one.name == "night":
             raise AlertNotDelivered("the alert night could not be delivered: no", where=message.subject)
-        delivered.append(one.name)
+        delivered.append((one.name, [each.source for each in message.alerts]))
 
-    def service() -> AlertService:
-        return AlertService(fleet.config, fleet.store, on_fault=faults.append, deliver=send)
-
+    service = AlertService(fleet.config, fleet.store, on_fault=faults.append, deliver=send)
     fleet.store.change("museum", **BAD)
+    fleet.store.change("archive", **BAD)
     fleet.store.change("maps", life=Life.DEGRADED)
-    service().look(NOW)
-    assert (delivered, len(faults)) == (["other"], 1)
-    service().look(NOW + dt.timedelta(seconds=5))
-    assert (delivered, len(faults)) == (["other"], 1), "not before its time, and no other again"
+    service.look(NOW)
+    assert (delivered, len(faults)) == ([("other", ["maps"])], 1)
+    service.look(NOW + dt.timedelta(seconds=5))
+    assert (len(delivered), len(faults)) == (1, 1), "not before its time, and no other again"
+    fleet.store.change("archive", **GOOD)
     is_down = False
-    service().look(NOW + dt.timedelta(seconds=60))
-    assert delivered == ["other", "night"]
-    service().look(NOW + dt.timedelta(seconds=600))
-    assert delivered == ["other", "night"]
+    service.look(NOW + dt.timedelta(seconds=60))
+    assert delivered[1:] == [("night", ["museum"])], "of the other nothing was told, neither its begin nor its end"
+    again = AlertService(fleet.config, fleet.store, on_fault=faults.append, deliver=send)
+    for one in (service, again):
+        one.look(NOW + dt.timedelta(seconds=600))
+    assert len(delivered) == 2
+    fleet.store.change("museum", **GOOD)
+    again.look(NOW + dt.timedelta(seconds=700))
+    assert delivered[2:] == [("night", ["museum"])]
 
 
 def test_a_store_that_fails_does_not_end_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(tmp_path, rule("failing"))
-    monkeypatch.setattr(alert_delivery, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(alerts, "_LOOK_SECONDS", 0.01)
     heard = threading.Event()
     faults: list[HeadwaterError] = []
 

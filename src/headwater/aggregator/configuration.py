@@ -100,10 +100,8 @@ class SinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     options: dict[str, str] = {}
 
 
-ALERTS = frozenset(
-    {"failing", "dead", "degraded", "question", "stale", "held_back", "defects", "disk", "sink", "recovered"}
-)
-_WITH_AMOUNT = frozenset({"stale", "defects", "sink"})
+_WITH_AMOUNT = frozenset({"stale", "defects", "sink", "dead_letters"})
+ALERTS = _WITH_AMOUNT | {"failing", "dead", "degraded", "question", "held_back", "disk", "recovered"}
 """What `on` of an alert may say; some with a duration or a number behind a colon."""
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from headwater.aggregator.alert_delivery import AlertService
+from headwater.aggregator.alerts import AlertService
 from headwater.aggregator.configuration import AggregatorConfig
 from headwater.aggregator.dispatcher import Dispatcher, Told, lock_state
 from headwater.aggregator.events import held_event

@@ -15,7 +15,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import entry_points
 from io import FileIO
@@ -32,125 +32,78 @@ from headwater.aggregator.store import Event
 from headwater.catalog.catalog_url import ClusterPlace, access_of, credentials_from, place_of
 from headwater.errors import UsageFault
 from headwater.storage.durable import sync_descriptor, sync_folder
-from headwater.transport.fetch import FailureKind, Fetch, Fetched, TransportOptions
+from headwater.transport.fetch import FailureKind, Fetch, TransportOptions
 from headwater.transport.transport import Transport
-from headwater.typed_decoding import from_json, from_values, json_decoder
+from headwater.typed_decoding import from_json
 from headwater.version import __version__
 
 GROUP: Final = "headwater.sinks"
 """The group of entry points: each is called with a `SinkConfig`, and makes a `Sink`."""
 
-_KINDS: Final = {"command": ("command",), "webhook": ("url",), "file": ("path",), "opensearch": ("url",), "sql": ()}
-"""The fields that a kind cannot do without."""
+MISCONFIGURED: Final = "HW-AGG-11"
 
 _TAIL: Final = 300  # characters of what a sink answers that are told
 
 
-def check_sink(config: SinkConfig) -> None:
-    """Raise UsageFault for a sink of no known kind, or without what its kind needs; nothing is opened."""
-    if (needed := _KINDS.get(config.kind)) is None:
-        if entry_points(group=GROUP, name=config.kind):
-            return
-        advice = f"Kinds are {', '.join(_KINDS)}, and the entry points `{GROUP}` of installed packages."
-        raise UsageFault(f"no kind of sink: {config.kind!r:.100}", code="HW-AGG-11", where=config.name, advice=advice)
-    for name in needed:
-        if not getattr(config, name):
-            raise UsageFault(f"a sink of kind {config.kind} needs {name}", code="HW-AGG-11", where=config.name)
-    Quarantine.of(config.quarantine)
-    parts = urlsplit(config.url or "") if config.kind == "webhook" else None
-    if parts is not None and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
-        what = "url: a webhook has an http or https address, without a user name"  # which may have a password
-        raise UsageFault(what, code="HW-AGG-11", where=config.name)
+def _timeout(config: SinkConfig, default: float) -> float:
+    text = config.options.get("timeout", default)
     try:
-        words = shlex.split(config.command or "-")
+        return float(text)
     except ValueError as cause:
-        raise UsageFault(f"command: {cause}", code="HW-AGG-11", where=config.name) from cause
-    if not words:
-        raise UsageFault("command has no words", code="HW-AGG-11", where=config.name)
-
-
-def opened(config: SinkConfig, state: Path) -> Sink:
-    """The sink of this configuration; `state`: the folder of the copies. Raises UsageFault."""
-    check_sink(config)
-    if config.kind not in _KINDS:
-        (one, *_) = entry_points(group=GROUP, name=config.kind)
-        made: Sink = one.load()(config)
-        return made
-    match config.kind:
-        case "command":
-            return CommandSink(config)
-        case "webhook":
-            return WebhookSink(config)
-        case "file":
-            return FileSink(config)
-        case "opensearch":
-            return IndexSink(config, state)
-        case _:
-            return SqlSink(config)
-
-
-def _seconds(config: SinkConfig, name: str, default: float) -> float:
-    try:
-        return float(config.options.get(name, default))
-    except ValueError as cause:
-        what = f"{name} is a number of seconds, not {config.options[name]!r:.100}"
-        raise UsageFault(what, code="HW-AGG-11", where=config.name) from cause
+        raise UsageFault(f"timeout is a number of seconds, not {text!r:.100}", code=MISCONFIGURED) from cause
 
 
 def run_command(
     words: Sequence[str], octets: bytes, seconds: float, environment: Mapping[str, str] | None = None
-) -> str:
-    """Run a command with these octets on its standard input; returns why it has failed, or nothing.
+) -> None:
+    """Run a command with these octets on its standard input. Raises SinkFault where it does not end with 0.
 
-    Raises subprocess.TimeoutExpired after so many seconds, when it was killed with all that it has started, and OSError
-    where it cannot be run.
+    After so many seconds it is killed, with all that it has started.
     """
-    with subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=None if environment is None else {**os.environ, **environment},
-        start_new_session=True,
-    ) as process:
-        try:
-            _, errors = process.communicate(octets, timeout=seconds)
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    if not process.returncode:
-        return ""
-    said = errors.decode("utf-8", "replace").strip()[-_TAIL:]
-    how = f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
-    return f"the command ended with {how}{said and f': {said}'}"
+    try:
+        with subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=None if environment is None else {**os.environ, **environment},
+            start_new_session=True,
+        ) as process:
+            try:
+                _, errors = process.communicate(octets, timeout=seconds)
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+    except subprocess.TimeoutExpired as cause:
+        raise SinkFault(f"the command took longer than {seconds:.0f} s", where=words[0]) from cause
+    except OSError as cause:
+        what = f"the command cannot be run: {cause.strerror}"
+        raise SinkFault(what, where=words[0], failure=Failure.UNAVAILABLE) from cause
+    if process.returncode:
+        said = errors.decode("utf-8", "replace").strip()[-_TAIL:]
+        how = f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        raise SinkFault(f"the command ended with {how}{said and f': {said}'}", where=words[0])
 
 
-class CommandSink:
+class CommandSink(Sink):
     """Runs a command for each batch, which gets the events as JSON lines on its standard input; exit status 0: taken.
 
     The words are split as a shell would; no shell reads them. What it writes to standard error is told when it fails.
     """
 
-    def __init__(self, config: SinkConfig) -> None:
-        self._words = shlex.split(config.command or "")
-        self._timeout = _seconds(config, "timeout", 300.0)
+    def __init__(self, config: SinkConfig, _state: Path) -> None:
+        self._timeout = _timeout(config, 300.0)
+        try:
+            self._words = shlex.split(config.command or "")
+        except ValueError as cause:
+            raise UsageFault(f"command: {cause}", code=MISCONFIGURED) from cause
+        if not self._words:
+            raise UsageFault("command has no words", code=MISCONFIGURED)
 
     def apply(self, events: Sequence[Event]) -> None:
         """Run the command."""
-        where = self._words[0]
-        try:
-            failed = run_command(self._words, event_lines(events), self._timeout)
-        except subprocess.TimeoutExpired as cause:
-            raise SinkFault(f"the command took longer than {self._timeout:.0f} s", where=where) from cause
-        except OSError as cause:
-            what = f"the command cannot be run: {cause.strerror}"
-            raise SinkFault(what, where=where, failure=Failure.UNAVAILABLE) from cause
-        if failed:
-            raise SinkFault(failed, where=where)
-
-    def close(self) -> None:
-        """Nothing is open."""
+        run_command(self._words, event_lines(events), self._timeout)
 
 
 _PATIENT: Final = frozenset({408, 425, 429, 502, 503, 504})
@@ -158,8 +111,8 @@ _FINAL: Final = frozenset({400, 409, 410, 413, 414, 415, 422})
 """Answers to what was sent; others of 4xx are about who sent it, or where to, and may be mended by the operator."""
 
 
-def post_signed(url: str, body: bytes, secret: str | None, timeout_seconds: float = 30.0) -> Fetched:
-    """POST JSON to an address of the configuration, once; redirects are not followed.
+def post_signed(url: str, body: bytes, secret: str | None, timeout_seconds: float = 30.0) -> None:
+    """POST JSON to an address of the configuration, once; redirects are not followed. Raises SinkFault without a 2xx.
 
     With a secret, `Webhook-Signature` is `sha256=` and the HMAC-SHA-256, in hex, of the value of
     `Webhook-Timestamp` (seconds since 1970), a full stop, and the body.
@@ -187,53 +140,54 @@ def post_signed(url: str, body: bytes, secret: str | None, timeout_seconds: floa
         objection=lambda _uri: "redirects are not followed",
     )
     with Transport(options) as transport:
-        return transport.one(fetch)
+        answer = transport.one(fetch)
+    if answer.ok:
+        return
+    wait, said = answer.retry_after_seconds, answer.body[:_TAIL].decode(errors="replace").strip()
+    what, failure = f"the answer is {answer.status}{said and f': {said}'}", Failure.FAILED
+    if answer.failure is not None and not answer.status:
+        what = f"no answer: {answer.failure.text}"
+        if answer.failure.kind not in (FailureKind.TIMEOUT, FailureKind.STALLED):  # of which an event may be the cause
+            failure = Failure.UNAVAILABLE
+    elif answer.status in _FINAL:
+        failure = Failure.REFUSED
+    elif answer.status in _PATIENT:
+        failure = Failure.UNAVAILABLE
+    raise SinkFault(what, failure=failure, wait_seconds=wait)
 
 
-class WebhookSink:
+class WebhookSink(Sink):
     """Sends each batch by POST: `{"sink": …, "first": number, "last": number, "events": […]}`, signed with the secret.
 
     A 2xx acknowledges. What is answered with 400, 409, 410, 413, 414, 415 or 422 is refused for good; `Retry-After` is
     obeyed.
     """
 
-    def __init__(self, config: SinkConfig) -> None:
+    def __init__(self, config: SinkConfig, _state: Path) -> None:
         self._name, self._url, self._secret = config.name, config.url or "", config.secret
-        self._timeout = _seconds(config, "timeout", 30.0)
+        self._timeout = _timeout(config, 30.0)
+        parts = urlsplit(self._url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            what = "url: a webhook has an http or https address, without a user name"  # which may have a password
+            raise UsageFault(what, code=MISCONFIGURED)
 
     def apply(self, events: Sequence[Event]) -> None:
         """Send the batch."""
         values = {"sink": self._name, "first": events[0].number, "last": events[-1].number}
         body = msgspec.json.encode(values | {"events": [one.to_dict() for one in events]})
-        answer = post_signed(self._url, body, self._secret, self._timeout)
-        if answer.ok:
-            return
-        wait, said = answer.retry_after_seconds, answer.body[:_TAIL].decode(errors="replace").strip()
-        what = f"the answer is {answer.status}{said and f': {said}'}"
-        if answer.status in _FINAL:
-            raise SinkFault(what, where=self._name, failure=Failure.REFUSED)
-        if answer.status in _PATIENT:
-            raise SinkFault(what, where=self._name, failure=Failure.UNAVAILABLE, wait_seconds=wait)
-        if answer.failure is None or answer.status:
-            raise SinkFault(what, where=self._name, wait_seconds=wait)
-        is_slow = answer.failure.kind in (FailureKind.TIMEOUT, FailureKind.STALLED)  # an event may be what it dies of
-        failure = Failure.FAILED if is_slow else Failure.UNAVAILABLE
-        raise SinkFault(f"no answer: {answer.failure.text}", where=self._name, failure=failure)
-
-    def close(self) -> None:
-        """Nothing is open."""
+        post_signed(self._url, body, self._secret, self._timeout)
 
 
 _TAIL_OCTETS: Final = 1 << 20
 
 
-class FileSink:
+class FileSink(Sink):
     """Appends JSON lines to a file, on the disk before they count as taken; another program may rename it at any time.
 
     A line that a kill has left half is removed; lines of the batch that are there already are not written again.
     """
 
-    def __init__(self, config: SinkConfig) -> None:
+    def __init__(self, config: SinkConfig, _state: Path) -> None:
         self._path = Path(config.path or "")
 
     def apply(self, events: Sequence[Event]) -> None:
@@ -258,9 +212,6 @@ class FileSink:
             what = f"the file cannot be written: {cause.strerror}"
             raise SinkFault(what, where=str(self._path), failure=Failure.UNAVAILABLE) from cause
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 class _Line(msgspec.Struct, frozen=True):
     number: int
@@ -282,23 +233,12 @@ def _whole_lines(file: FileIO) -> tuple[int, int]:
         return start + end, 0
 
 
-class _BulkItem(msgspec.Struct, frozen=True):
-    status: int = 200
-    error: Any = None
-
-
-class _BulkAnswer(msgspec.Struct, frozen=True):
-    errors: bool = False
-    items: tuple[dict[str, _BulkItem], ...] = ()
-
-
-_bulk_answer = json_decoder(_BulkAnswer)
 _CONFLICT: Final = 409  # a later state is there
 _NO_INDEX: Final = 404  # with an error; the deletion of what is not there has none
 _TEXT_OCTETS: Final = 1 << 20
 
 
-class IndexSink:
+class IndexSink(Sink):
     """Keeps a document for each resource in an index of OpenSearch or Elasticsearch, under one identifier for good.
 
     The number of the event is the document's external version: an event that comes twice, or late, changes nothing.
@@ -309,16 +249,14 @@ class IndexSink:
     def __init__(self, config: SinkConfig, state: Path) -> None:
         place = place_of(config.url or "")
         if not isinstance(place, ClusterPlace):
-            raise UsageFault(
-                "a sink of kind opensearch needs the URL of a cluster", code="HW-AGG-11", where=config.name
-            )
+            raise UsageFault("a sink of kind opensearch needs the URL of a cluster", code=MISCONFIGURED)
         from headwater.storage.cluster import Cluster
 
         self._index = config.index or place.prefix
         self._with_text = config.options.get("content") == "text"
         self._state = state
         access = access_of(place, credentials_from(os.environ, "INDEX"))
-        self._cluster = Cluster(access, patience_seconds=_seconds(config, "timeout", 20.0), request_seconds=20.0)
+        self._cluster = Cluster(access, patience_seconds=_timeout(config, 20.0), request_seconds=20.0)
 
     def apply(self, events: Sequence[Event]) -> dict[int, str]:
         """Write the documents; returns those that the index does not take, for its mapping or their content."""
@@ -332,21 +270,18 @@ class IndexSink:
         return refused
 
     def _write(self, part: list[bytes], batch: list[Event]) -> dict[int, str]:
-        from headwater.storage.cluster import ClusterFault, Reason, passes
+        from headwater.storage.cluster import ClusterFault, passes
 
-        path = f"/{self._index}/_bulk?filter_path=errors,items.*.status,items.*.error"
         try:
-            answer = _bulk_answer(self._cluster.ask("POST", path, b"".join(part)).body)
+            results = self._cluster.results(f"/{self._index}/_bulk", part)
         except ClusterFault as fault:
             raise SinkFault(fault.what, where=fault.where, failure=Failure.UNAVAILABLE) from fault
         refused: dict[int, str] = {}
-        for event, item in zip(batch, answer.items if answer.errors else (), strict=False):
-            (done,) = item.values()
-            if done.error is None or done.status == _CONFLICT:
+        for event, (status, reason) in zip(batch, results, strict=False):
+            if reason is None or status == _CONFLICT:
                 continue
-            reason = from_values(done.error, Reason, strict=False) if isinstance(done.error, dict) else Reason()
             said = f"{reason.type}: {reason.reason}"[:_TAIL]
-            if passes(done.status, reason) or done.status in (401, 403, _NO_INDEX):
+            if passes(status, reason) or status in (401, 403, _NO_INDEX):
                 raise SinkFault(said, where=self._index, failure=Failure.UNAVAILABLE)
             refused[event.number] = said
         return refused
@@ -367,54 +302,42 @@ class IndexSink:
         self._cluster.close()
 
 
-_COLUMNS: Final = (
-    "source",
-    "set_name",
-    "path",
-    "uri",
-    "origin",
-    "hash",
-    "length",
-    "type",
-    "lastmod",
-    "links",
-    "number",
-)
+_KEY: Final = ("source", "set_name", "path")
+_VALUES: Final = ("uri", "origin", "hash", "length", "type", "lastmod", "links", "number")
 _PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
-class SqlSink:
+class SqlSink(Sink):
     """Keeps a row for each resource in a table, which it makes when it is not there; deletions delete rows.
 
     `path` is a file of SQLite; else `module` in the options names a DB-API module (PEP 249) such as `psycopg`, and
     `url` is what its `connect` takes. The database must know `ON CONFLICT … DO UPDATE` (SQLite, PostgreSQL).
     """
 
-    def __init__(self, config: SinkConfig) -> None:
+    def __init__(self, config: SinkConfig, _state: Path) -> None:
         table, name = config.table or "headwater", config.options.get("module", "sqlite3")
         if not all(part.isidentifier() for part in table.split(".")):
-            raise UsageFault(f"no name of a table: {table!r:.100}", code="HW-AGG-11", where=config.name)
+            raise UsageFault(f"no name of a table: {table!r:.100}", code=MISCONFIGURED)
         try:
             self._module: Any = importlib.import_module(name)
         except ImportError as cause:
-            raise UsageFault(f"the module {name} is not installed", code="HW-AGG-11", where=config.name) from cause
+            raise UsageFault(f"the module {name} is not installed", code=MISCONFIGURED) from cause
         self._place = config.url or config.path
         if not self._place:
-            raise UsageFault("a sink of kind sql needs path, or url", code="HW-AGG-11", where=config.name)
+            raise UsageFault("a sink of kind sql needs path, or url", code=MISCONFIGURED)
         self._connection: Any = None
         mark = _PLACEHOLDERS.get(getattr(self._module, "paramstyle", "qmark"), "?")
-        key, values = _COLUMNS[:3], _COLUMNS[3:]
         self._make = (
             f"CREATE TABLE IF NOT EXISTS {table}(source TEXT NOT NULL, set_name TEXT NOT NULL, path TEXT NOT NULL,"
             " uri TEXT NOT NULL, origin TEXT, hash TEXT, length BIGINT, type TEXT, lastmod TEXT, links TEXT,"
-            f" number BIGINT NOT NULL, PRIMARY KEY({', '.join(key)}))"
+            f" number BIGINT NOT NULL, PRIMARY KEY({', '.join(_KEY)}))"
         )
         self._put = (
-            f"INSERT INTO {table}({', '.join(_COLUMNS)}) VALUES ({', '.join([mark] * len(_COLUMNS))})"  # noqa: S608
-            f" ON CONFLICT({', '.join(key)}) DO UPDATE SET {', '.join(f'{one} = excluded.{one}' for one in values)}"
+            f"INSERT INTO {table}({', '.join(_KEY + _VALUES)}) VALUES ({', '.join([mark] * len(_KEY + _VALUES))})"  # noqa: S608
+            f" ON CONFLICT({', '.join(_KEY)}) DO UPDATE SET {', '.join(f'{one} = excluded.{one}' for one in _VALUES)}"
             f" WHERE {table}.number < excluded.number"
         )
-        where = " AND ".join(f"{one} = {mark}" for one in key)
+        where = " AND ".join(f"{one} = {mark}" for one in _KEY)
         self._remove = f"DELETE FROM {table} WHERE {where} AND number < {mark}"  # noqa: S608
 
     def apply(self, events: Sequence[Event]) -> None:
@@ -449,4 +372,35 @@ class SqlSink:
 def _row(event: Event) -> tuple[str | int | None, ...]:
     values: Mapping[str, Any] = event.to_dict() | {"set_name": event.set_name}
     links = msgspec.json.encode(values["links"]).decode() if values["links"] else None
-    return tuple(links if one == "links" else values[one] for one in _COLUMNS)
+    return tuple(links if one == "links" else values[one] for one in _KEY + _VALUES)
+
+
+_KINDS: Final[Mapping[str, tuple[Callable[[SinkConfig, Path], Sink], tuple[str, ...]]]] = {
+    "command": (CommandSink, ("command",)),
+    "webhook": (WebhookSink, ("url",)),
+    "file": (FileSink, ("path",)),
+    "opensearch": (IndexSink, ("url",)),
+    "sql": (SqlSink, ()),
+}
+"""Each kind, and the fields that it cannot do without."""
+
+
+def opened(config: SinkConfig, state: Path) -> Sink:
+    """The sink of this configuration; `state`: the folder of the copies. Raises UsageFault.
+
+    None of our kinds connects to anything, or writes, before it gets events.
+    """
+    try:
+        Quarantine.of(config.quarantine)
+        if (kind := _KINDS.get(config.kind)) is not None:
+            if needed := [name for name in kind[1] if not getattr(config, name)]:
+                raise UsageFault(f"a sink of kind {config.kind} needs {needed[0]}", code=MISCONFIGURED)
+            return kind[0](config, state)
+        for other in entry_points(group=GROUP, name=config.kind):
+            made: Sink = other.load()(config)
+            return made
+        advice = f"Kinds are {', '.join(_KINDS)}, and the entry points `{GROUP}` of installed packages."
+        raise UsageFault(f"no kind of sink: {config.kind!r:.100}", code=MISCONFIGURED, advice=advice)
+    except UsageFault as fault:
+        fault.where = fault.where or config.name
+        raise

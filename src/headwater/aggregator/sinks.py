@@ -67,7 +67,7 @@ class Sink(Protocol):
         """
 
     def close(self) -> None:
-        """Give up connections."""
+        """Give up connections; many kinds have none."""
 
 
 _POLL_SECONDS: Final = 0.5

@@ -142,6 +142,7 @@ class SinkStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """How long the oldest waiting event has been waiting; 0: none waits."""
 
     dead_letters: int
+    refused: int
     failures: int
     failure: str
     next_at: dt.datetime | None
@@ -291,6 +292,7 @@ def sink_status(sink: SinkConfig, state: SinkState, now: dt.datetime) -> SinkSta
         waiting=state.waiting,
         lag_seconds=max(0.0, (now - oldest).total_seconds()) if oldest is not None and state.waiting else 0.0,
         dead_letters=state.dead_letters,
+        refused=state.refused,
         failures=state.failures,
         failure=state.failure,
         next_at=state.next_at,

@@ -123,12 +123,12 @@ def _reload(use: Callable[[AggregatorConfig], None], path: Path) -> None:
 
 
 def _check(config: AggregatorConfig, *, as_json: bool) -> int:
-    from headwater.aggregator.sink_kinds import check_sink
+    from headwater.aggregator.sink_kinds import opened
     from headwater.aggregator.trial import try_sources
     from headwater.sync.reports import gravest_status
 
     for sink in config.sinks:
-        check_sink(sink)
+        opened(sink, config.state).close()
     found: list[SourceTrial] = []
     for one in try_sources(config):
         found.append(one)

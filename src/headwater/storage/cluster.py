@@ -292,27 +292,32 @@ class Cluster:
                 raise fault
             patience.wait(fault)
 
+    def results(self, path: str, part: Sequence[bytes]) -> list[tuple[int, Reason | None]]:
+        """Send operations once; of each its status, and why it failed, if it did. Empty: none has failed."""
+        path += f"{'&' if '?' in path else '?'}filter_path=errors,items.*.status,items.*.error"
+        found = _bulk_of(self.ask("POST", path, b"".join(part)).body)
+        items = _items_of(found.items) if found.errors else []
+        return [(one.status, one.error) for entry in items for one in entry.values()]
+
     def bulk(self, index: str, part: Sequence[bytes]) -> bool:
         """Send operations (action and document, each line with its end); whether none met a newer version (409).
 
         Rejected ones (429 and the like) are sent again. Raises ClusterFault.
         """
-        path = f"/{index}/_bulk?require_alias=true&filter_path=errors,items.*.status,items.*.error"
         patience = self.patience()
         clean = True
         while part:
-            found = _bulk_of(self.ask("POST", path, b"".join(part)).body)
-            if not found.errors:
+            results = self.results(f"/{index}/_bulk?require_alias=true", part)
+            if not results:
                 return clean
             rejected: list[bytes] = []
             fault: ClusterFault | None = None
-            for operation, entry in zip(part, _items_of(found.items), strict=True):
-                (item,) = entry.values()
-                if item.status == CONFLICT:
+            for operation, (status, error) in zip(part, results, strict=True):
+                if status == CONFLICT:
                     clean = False
-                elif item.error is not None:
-                    fault = fault_of(item.status, item.error, f"/{index}/_bulk")
-                    if not passes(item.status, item.error):
+                elif error is not None:
+                    fault = fault_of(status, error, f"/{index}/_bulk")
+                    if not passes(status, error):
                         raise fault
                     rejected.append(operation)
             if fault is not None:
