@@ -165,7 +165,7 @@ def test_with_an_account_the_lists_alone_tell_that_an_item_is_hidden(
     harvested = HarvestedSet(tmp_path, dspace, f'user = "{USER}"\npassword_env = "DSPACE_PASSWORD"')
     harvested.run()
     setattr(item, how, True)
-    age(harvested, listed="2016-01-01T00:00:00Z")
+    age(harvested, number=1)
     assert harvested.run()[1]["deleted"] == 2
     assert harvested.holds() == dspace.truth()
 
@@ -190,7 +190,7 @@ def test_an_audit_does_not_go_on_with_an_old_comparison(dspace: FakeDSpace, harv
     item = fill(dspace)[2]
     harvested.run()
     file_of(item).content = b"changed"
-    age(harvested, scope="ffffffff", began="2016-01-01T00:00:00Z")
+    age(harvested, scope="ffffffff", number=1)
     assert harvested.run("--audit")[1]["changed"] == 1
     assert harvested.holds() == dspace.truth()
 
@@ -372,7 +372,7 @@ def test_a_withdrawn_file_that_a_kill_has_left_is_removed_within_a_day(
     left = harvested.files / "bitstreams" / "x" / "old.pdf"
     left.parent.mkdir()
     left.write_bytes(b"withdrawn")
-    age(harvested, listed="2016-01-01T00:00:00Z")
+    age(harvested, number=1)
     assert harvested.run()[0] == 0
     assert harvested.holds() == dspace.truth()
 

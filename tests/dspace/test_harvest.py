@@ -126,7 +126,7 @@ def test_a_day_later_the_lists_alone_tell_of_hidden_items(dspace: FakeDSpace, tm
     items = fill(dspace)
     harvested.run()
     items[5].is_withdrawn = True
-    _age(harvested, "listed")
+    _age(harvested, "number")
     dspace.received.clear()
     assert harvested.run()[1]["deleted"] == 2
     assert harvested.holds() == dspace.truth()
@@ -144,7 +144,7 @@ def _age(harvested: HarvestedSet, *what: str) -> None:
     row = catalog.rows("d", [("position", "dspace")])["position", "dspace"]
     position = json.loads(row.value)
     for name in what:
-        position[name] = "2016-01-01T00:00:00Z"
+        position[name] = 1
     update = StateUpdate(put=[StateRow("position", "dspace", json.dumps(position).encode())])
     catalog.record("d", [], START, state=update)
     catalog.close()
@@ -154,7 +154,7 @@ def test_a_comparison_comes_when_its_time_is_over(dspace: FakeDSpace, harvested:
     item = fill(dspace)[1]
     harvested.run()
     item.bundles["ORIGINAL"][0].content = b"corrected"
-    _age(harvested, "compared")
+    _age(harvested, "whole")
     assert harvested.run()[1]["changed"] == 1
     assert harvested.holds() == dspace.truth()
 

@@ -5,16 +5,17 @@ the set that no list had, because only its own address says that an item is gone
 the items that the search index tells as modified, and once a day lists are compared without files. A changed file does
 not touch its item: comparisons find it by its MD5.
 
-An item notes the number of the comparison that has seen it, and the files that it has no longer. So a comparison goes
-on where it was stopped, and deletions, which wait for the end, are found by these notes: the guard judges all of them
-at once, and again in each run as long as it holds them back.
+An item notes the number of the comparison that has seen it, so that a comparison goes on where it was stopped. What is
+gone is noted, too; the guard judges all of it at once, and again in each run as long as it holds it back.
 """
 
 import datetime as dt
+import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -25,12 +26,14 @@ from headwater.errors import SourceFault
 from headwater.ingest.deletion_guard import HoldReason
 from headwater.ingest.dspace.repository import (
     BadAnswer,
+    ListPage,
     Repository,
     RestObject,
     item_octets,
     read_list,
     time_of,
 )
+from headwater.ingest.folder.comparison import memos_of
 from headwater.ingest.harvested import (
     Harvested,
     Harvester,
@@ -47,63 +50,52 @@ from headwater.ingest.push.feed import BATCH, Feed
 from headwater.ingest.recording import is_acceptable
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.spec.records import Link
-from headwater.spec.uris import quote_path
+from headwater.spec.times import to_microseconds
 from headwater.typed_decoding import from_json, from_msgpack
 
 _POSITION: Final = "dspace"
 _ITEMS, _FILES = "items/", "bitstreams/"
+_RESERVED: Final = re.compile("[:@]")  # in URIs
 _ASIDE: Final = ".headwater"  # for files on their way: a folder of this name is never published
+_GONE: Final = b"0"  # the memo of what is to be deleted
 LIST_SECONDS: Final = 86_400.0  # lists are compared so often at least
 OVERLAP: Final = dt.timedelta(hours=1)  # so late the search index may be
-_MOST_BAD, _MOST_SILENT = 20, 3  # failures in a row: then it is not the items that fail
+_MOST_FAILURES: Final = 10  # in a row: then it is not the items that fail
 _MOST_AGAIN: Final = 1_000
 _BATCH_ITEMS, _BATCH_OCTETS = 50, 32 << 20  # recorded at once
 
 
 class _Position(msgspec.Struct):
-    """How far the repository at `url` was read.
+    """How far the repository and the bundles that `source` tells were read.
 
-    `number`: of the newest comparison, which reads the collections from `scope` on, None when it has ended; it began at
-    `began`, and `has_files`: it compares files, too, those of `bundles`. `listed` and `compared`: when the last one
-    with lists, and the last one with files, began. `since`: later modifications are news. `again`: items that failed.
-    `has_gone`: something is to be deleted.
+    `number`: of the newest comparison, the time at which it began (microseconds). It reads the collections from `scope`
+    on, None when it has ended. `is_whole`: it compares files, too; `whole`: the last one that did, and has ended.
+    `since`: later modifications are news. `failed`: items that are looked at again. `has_gone`: some deletions wait.
     """
 
-    url: str
+    source: str = ""
     number: int = 0
     scope: str | None = None
-    has_files: bool = True
-    bundles: tuple[str, ...] = ()
-    began: dt.datetime | None = None
-    listed: dt.datetime | None = None
-    compared: dt.datetime | None = None
+    is_whole: bool = True
+    whole: int = 0
     since: dt.datetime | None = None
-    again: list[str] = []
+    failed: set[str] = set()
     has_gone: bool = False
 
 
 class _Memo(msgspec.Struct, array_like=True, frozen=True):
-    """What an item notes: the newest comparison that has seen it (0: it is gone), its `lastModified`, the paths of its
-    files, and of those that it has no longer."""
+    """What an item notes: the newest comparison that has seen it, its `lastModified`, and the URIs of its files."""
 
     number: int = 0
     modified: str = ""
     files: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, octets: bytes) -> "_Memo":
+        return cls() if octets in (b"", _GONE) else from_msgpack(octets, cls)
 
-def _decoded(octets: bytes) -> _Memo:
-    return from_msgpack(octets, _Memo) if octets else _Memo()
-
-
-def _memo(item: Resource | None) -> _Memo:
-    return _Memo() if item is None else _decoded(item.memo)
-
-
-def _noted(items: list[Harvested], memo: _Memo) -> list[Harvested]:
-    for one in items:
-        one.memo = msgspec.msgpack.encode(memo)
-    return items
+    def encoded(self, **changed: object) -> bytes:
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, **changed))
 
 
 @dataclass(eq=False)
@@ -122,24 +114,22 @@ class DSpaceHarvester(Harvester):
 
     def __post_init__(self) -> None:
         self.tally = HarvestTally()
-        self._failed = dict[str, None]()
-        self._failures = 0
-        self._pause: SourceFault | None = None  # ends the step when what was found is recorded
+        self._failures = 0  # in a row
 
     def close(self) -> None:
         """Leave the harvest that is under way."""
         super().close()
-        self.tally.requests, self.tally.unreadable = self.repository.requests, len(self._failed)
+        self.tally.requests = self.repository.requests
 
-    def estimate(self, *, compare: bool = False, samples: int = 3) -> HarvestEstimate:
+    def estimate(self, *, compare: bool = False) -> HarvestEstimate:
         """What a first harvest, or a comparison, will take, by five requests; records nothing, and needs no account."""
         _, repository, began = compare, self.repository, time.monotonic()
         lists, page = repository.page("core/collections", "collections").total, repository.items(0)
-        some = page.entries[:: max(1, len(page.entries) // samples)][:samples]
-        found = [item[1] for one in some if (item := repository.item(one.uuid, self.bundles)) is not None]
+        some = page.entries[:: max(1, len(page.entries) // 3)][:3]
+        files = [file.size_bytes or 0 for one in some for file in repository.item(one.uuid, self.bundles)[1]]
         seconds = (time.monotonic() - began) / repository.requests
-        files, items = [file.size_bytes or 0 for one in found for file in one], max(page.total, len(page.entries))
-        requests = round(items * (1.02 + len(files) / max(1, len(found)))) + 2 * lists
+        items, share = max(page.total, len(page.entries)), 1 / max(1, len(some))
+        requests = round(items * (1.02 + share * len(files))) + 2 * lists
         return HarvestEstimate(
             repository=repository.url,
             deletions="no",
@@ -147,171 +137,164 @@ class DSpaceHarvester(Harvester):
             lists=lists,
             records=items,
             requests=requests,
-            octets=round(items * sum(files) / max(1, len(found))),
+            octets=round(items * share * sum(files)),
             seconds=round(requests * seconds, 1),
         )
 
     def steps(self, *, compare: bool) -> Iterator[None]:
         """A comparison where one is due or under way, else the news; then the items that have failed before."""
-        is_loading = not self.feed.is_open  # a new set is made by the question
-        octets, url, now = self.feed.state.position(_POSITION), self.repository.url, self.feed.clock()
-        at = _Position(url) if octets is None else from_json(octets, _Position)
-        at = at if at.url == url else _Position(url, at.number)
-        again, bundles = at.again, tuple(self.bundles)
-
-        def is_over(since: dt.datetime | None, seconds: float) -> bool:
-            return since is None or not 0 <= (now - since).total_seconds() < seconds
-
-        is_changed, is_old = at.bundles != bundles, not at.has_files or is_over(at.began, self.compare_seconds)
-        has_files = compare or is_changed or is_loading or is_over(at.compared, self.compare_seconds)
-        is_due = has_files or is_over(at.listed, min(LIST_SECONDS, self.compare_seconds))
-        if is_due and (at.scope is None or is_changed or (compare and is_old)):
-            at.scope, at.has_files, at.bundles, at.began = "", has_files, bundles, now
-            at.number, at.again, again = at.number + 1, [], []  # it looks at all of them
-            self._write(at)  # no other comparison has this number
-        self._failed, self._pause, is_comparison = dict.fromkeys(at.again), None, at.scope is not None
-        for work in ((), self._compare(at) if is_comparison else self._news(at), self._look_at(again, at)):
-            yield from work
-            if at.has_gone and at.scope is None:  # also before the work: somebody may have consented
-                self._judge(at)
-        hold = self.tally.held_back
+        self._found, self._gone = dict[str, Harvested](), set[str]()  # what is recorded next, by URI
+        at = self._due(compare=compare)
+        again, is_comparison = [*at.failed], at.scope is not None
+        for chosen in (self._compared(at) if is_comparison else self._news(at), [again]):
+            for uuids in chosen:
+                yield from self._look_at(uuids, at)
+            self._judge(at)
+        self.tally.unreadable, hold = len(at.failed), self.tally.held_back
         if is_comparison and hold is not None and hold.reason is HoldReason.ALL_GONE:
             raise SourceFault("the repository shows nothing any more", code="HW-DSP-04", where=self.repository.url)
 
-    def _judge(self, at: _Position) -> None:
-        """Delete what is gone by the notes of the items, as far as the guard allows."""
-        feed, gone = self.feed, list[str]()
-        for memos in self._memos():
-            owners = dict[str, str]()
-            for uuid, memo in memos:
-                is_gone, path = memo.number != at.number, _item_path(uuid)
-                gone += [path] if is_gone else []
-                owners |= dict.fromkeys((*memo.files, *memo.gone) if is_gone else memo.gone, path)
-            gone += [path for path, file in self._present(owners).items() if _is_of(owners[path], file)]
-        hold = delete_unseen(feed, gone, lambda part: self.tally.add(take_harvested(feed, self.folder, [], part, {})))
-        at.has_gone, self.tally.held_back = hold is not None, hold
-        self._write(at)
+    def _due(self, *, compare: bool) -> _Position:
+        """The position, with a new comparison where one is due."""
+        is_loading, now = not self.feed.is_open, to_microseconds(self.feed.clock())  # a new set is made by the question
+        octets, source = self.feed.state.position(_POSITION), f"{self.repository.url} {' '.join(self.bundles)}"
+        at = _Position(source) if octets is None else from_json(octets, _Position)
+        at = at if at.source == source else _Position(source)  # of another one, nothing was read yet
 
-    def _compare(self, at: _Position) -> Iterator[None]:
-        """Look at what the lists have, then at the items of the set that no list had."""
-        feed, repository, has_items = self.feed, self.repository, False
-        is_whole = repository.account is not None and at.has_files  # else what is hidden would not be missed
-        for scope in [""] if is_whole else repository.collections():
-            if scope and scope < (at.scope or ""):
-                continue
-            at.scope = scope
-            for listed in read_list(repository.all_items if is_whole else partial(repository.items, scope=scope)):
-                at.since = at.since or repository.answered_at
-                yield from self._look_at(self._chosen(listed, at, all_unseen=at.has_files), at)
-        for memos in self._memos():
-            has_items, unseen = True, [uuid for uuid, memo in memos if memo.number != at.number]
-            yield from self._look_at([one for one in unseen if one not in self._failed], at)
+        def is_over(number: int, seconds: float) -> bool:
+            return not 0 <= now - number < seconds * 1e6
+
+        is_whole = compare or is_loading or is_over(at.whole, self.compare_seconds)
+        is_due = is_whole or is_over(at.number, min(LIST_SECONDS, self.compare_seconds))
+        is_old = not at.is_whole or is_over(at.number, self.compare_seconds)
+        if (is_due and at.scope is None) or (compare and is_old):
+            at.number, at.scope, at.is_whole, at.failed = now, "", is_whole, set()  # it looks at all of them
+            self._commit(at)
+        return at
+
+    def _compared(self, at: _Position) -> Iterator[Sequence[str]]:
+        """The items that a comparison looks at: of the lists, then those of the set that no list had."""
+        feed, last = self.feed, _ITEMS
+        for ask in self._lists(at):
+            for listed in read_list(ask):
+                at.since = at.since or self.repository.answered_at
+                yield self._chosen(listed, at)
+        while memos := feed.catalog.memos(feed.name, last, BATCH):
+            last = memos[-1][0]
+            unseen = (uri for uri, memo in memos if _Memo.of(memo).number != at.number)
+            yield [uuid for uri in unseen if (uuid := uri[len(_ITEMS) : -len(".json")]) not in at.failed]
         at.scope = None
-        if not feed.is_open and not has_items:
-            self._write(at)
-            raise SourceFault("the repository shows no items", code="HW-DSP-04", where=repository.url)
-        at.listed, at.compared, at.has_gone = at.began, at.began if at.has_files else at.compared, True
+        if not feed.is_open and last == _ITEMS:
+            self._commit(at)
+            raise SourceFault("the repository shows no items", code="HW-DSP-04", where=self.repository.url)
+        at.whole = at.number if at.is_whole else at.whole
         feed.open()
-        self._write(at)
+        self._commit(at)
         remove_strangers(feed, self.folder, (_ASIDE, _ITEMS, _FILES))
 
-    def _news(self, at: _Position) -> Iterator[None]:
-        """Look at the items modified since the last poll."""
+    def _lists(self, at: _Position) -> Iterator[Callable[[int], ListPage]]:
+        """The lists of a comparison, but those that were read before."""
+        repository = self.repository
+        if at.is_whole and repository.account is not None:  # else what is hidden would not be missed
+            yield repository.all_items
+            return
+        for scope in repository.collections():
+            if scope >= (at.scope or ""):
+                at.scope = scope
+                yield partial(repository.items, scope=scope)
+
+    def _news(self, at: _Position) -> Iterator[Sequence[str]]:
+        """The items modified since the last poll."""
         since, began = f"{(at.since or self.feed.clock()) - OVERLAP:%Y-%m-%dT%H:%M:%SZ}", None
         try:
             for listed in read_list(partial(self.repository.items, since=since)):
                 began = began or self.repository.answered_at
-                yield from self._look_at(self._chosen(listed, at, all_unseen=False), at)
+                yield self._chosen(listed, at)
         except BadAnswer as fault:
             if fault.status not in (400, 422):
                 raise
             self.listener(Notice("HW-DSP-05", "the search index cannot tell what was modified", self.repository.url))
         at.since = began or at.since
-        self._write(at)
+        self._commit(at)
 
-    def _chosen(self, listed: Sequence[RestObject], at: _Position, *, all_unseen: bool) -> list[str]:
-        """The items of a list to look at: those that were modified, the others are seen by that; or `all_unseen`."""
-        held = self.feed.held(_item_path(one.uuid) for one in listed)
-        chosen, marked = list[str](), list[tuple[str, bytes]]()
-        for one in listed:
+    def _chosen(self, listed: Sequence[RestObject], at: _Position) -> list[str]:
+        """The items of a list to look at: those that were modified, for a whole comparison those that it has not seen,
+        too; the others are seen by that."""
+        held, chosen, seen = self.feed.held(_item_path(one.uuid) for one in listed), list[str](), dict[str, bytes]()
+        for one in (one for one in listed if one.uuid not in at.failed):
             path = _item_path(one.uuid)
             memo = _memo(held.get(path))
-            if one.uuid in self._failed:
-                continue
-            if memo.number != at.number if all_unseen else memo.modified != one.last_modified:
+            if memo.modified != one.last_modified or (at.is_whole and memo.number != at.number):
                 chosen.append(one.uuid)
             elif memo.number != at.number:
-                marked.append((path, msgspec.msgpack.encode(msgspec.structs.replace(memo, number=at.number))))
-        self.feed.catalog.remember(self.feed.name, marked)
+                seen[path] = memo.encoded(number=at.number)
+        self.feed.catalog.remember(self.feed.name, [*seen.items()])
         return chosen
 
-    def _memos(self) -> Iterator[list[tuple[str, _Memo]]]:
-        """The items of the set with their memos."""
-        last = _ITEMS
-        while memos := [
-            one for one in self.feed.catalog.memos(self.feed.name, last, BATCH) if one[0].startswith(_ITEMS)
-        ]:
-            last = memos[-1][0]
-            yield [(uri.removeprefix(_ITEMS).removesuffix(".json"), _decoded(memo)) for uri, memo in memos]
+    def _judge(self, at: _Position) -> None:
+        """Delete what is noted as gone, as far as the guard allows."""
+        if at.has_gone:
+            gone = [uri for uri, memo in memos_of(self.feed.catalog, self.feed.name) if memo == _GONE]
+            self.tally.held_back = delete_unseen(self.feed, gone, lambda part: self._take((), part, {}))
+            at.has_gone = self.tally.held_back is not None
+            self._commit(at)
 
     # items
 
     def _look_at(self, uuids: Sequence[str], at: _Position) -> Iterator[None]:
         """Look at items by their addresses and record them; yields after each batch."""
-        held, found, octets = self.feed.held(map(_item_path, uuids)), dict[str, Harvested](), 0
+        held = self.feed.held(map(_item_path, uuids))
         for number, uuid in enumerate(uuids, 1):
-            here = self._look(uuid, held.get(_item_path(uuid)), at)
-            found |= {one.path: one for one in here}  # a file may have moved between two items meanwhile
-            octets += sum(len(one.octets or b"") + (one.metadata.length or 0 if one.file else 0) for one in here)
-            if self._pause is None and number % _BATCH_ITEMS and number < len(uuids) and octets < _BATCH_OCTETS:
-                continue
-            self.tally.add(take_harvested(self.feed, self.folder, [*found.values()], [], self._position(at)))
-            self.listener(Progress("records", self.tally.records))
-            pause, self._pause = self._pause, None
-            if pause is not None:
-                raise pause
-            found, octets = {}, 0
-            yield
+            try:
+                self._look(uuid, held.get(_item_path(uuid)), at)
+            except SourceFault:
+                self._commit(at)  # what came before a pause
+                raise
+            octets = sum(len(one.octets or b"") + (one.metadata.length or 0) for one in self._found.values())
+            if number % _BATCH_ITEMS == 0 or number == len(uuids) or octets >= _BATCH_OCTETS:
+                self._commit(at)
+                yield
 
-    def _look(self, uuid: str, held: Resource | None, at: _Position) -> list[Harvested]:
-        """What an item has now, with a note of what it has no longer. What cannot be read stays as it is."""
-        before, path = _memo(held), _item_path(uuid)
-        same = [] if held is None else [Harvested(path=path, octets=None, metadata=held.metadata)]
+    def _look(self, uuid: str, held: Resource | None, at: _Position) -> None:
+        """Take what an item has now, and what it has no longer. What cannot be read stays as it is."""
+        path, before = _item_path(uuid), _memo(held)
+        at.failed.discard(uuid)
         self.tally.records += 1
-        self._failed.pop(uuid, None)
         try:
-            read = self.repository.item(uuid, self.bundles)
+            item, listed = self.repository.item(uuid, self.bundles)
         except (BadAnswer, NoAnswer) as fault:
-            self._fail(uuid, fault)
-            return _noted(same, msgspec.structs.replace(before, number=at.number, modified=""))
-        if read is None:
-            self._failures, at.has_gone = 0, True
-            return _noted(same, msgspec.structs.replace(before, number=0))
-        item, files = read[0], {f"{_FILES}{one.uuid}/{file_name(one.name or one.uuid)}": one for one in read[1]}
-        known, kept, found = self._present((*files, *before.files, *before.gone)), list[str](), list[Harvested]()
-        for name, file in files.items():
-            is_kept = name in known
-            if self._pause is None:
+            self._fail(uuid, fault, at)
+            return
+        files = {_file_path(one): one for one in listed}
+        gone, known = [one for one in before.files if one not in files], self.feed.held([*files, *before.files])
+        if item is not None:
+            own = self._found[path] = self._item(item)
+            own.memo = before.encoded(modified="")  # until its files are here, too
+            for name, file in files.items():
                 try:
-                    resource = self._resource(file, name, known.get(name), self.feed.locations.absolute(path))
+                    found = self._file(file, name, known.get(name), self.feed.locations.absolute(path))
                 except (BadAnswer, NoAnswer) as fault:
-                    self._fail(uuid, fault)
+                    self._fail(uuid, fault, at)
+                    continue
+                if found is None:
+                    gone.append(name)
                 else:
-                    is_kept = resource is not None
-                    found += [] if resource is None else [resource]
-            kept += [name] if is_kept else []
-        gone = [name for name, file in known.items() if name not in kept and _is_of(path, file)]
-        is_whole, at.has_gone = uuid not in self._failed, at.has_gone or bool(gone)
-        self._failures = 0 if is_whole else self._failures
-        owner = item.part("owningCollection")
-        address = f"{self.repository.url}/core/collections/{owner.uuid}" if owner and owner.uuid else None
-        links = () if address is None else (Link(rel="collection", href=address),)
-        metadata = Metadata(lastmod=time_of(item.last_modified), type="application/json", links=links)
-        own = [Harvested(path=path, octets=item_octets(item), metadata=metadata)]
-        modified = (item.last_modified or "") if is_whole else ""
-        return [*_noted(own, _Memo(at.number, modified, tuple(kept), tuple(gone))), *found]
+                    self._found[name] = found
+            modified = (item.last_modified or "") if uuid not in at.failed else ""
+            own.memo = _Memo(at.number, modified, tuple(one for one in files if one not in gone)).encoded()
+        elif held is not None:
+            self._gone.add(path)
+        self._gone |= {one for one in gone if one in known and _is_of(path, known[one])}
+        self._failures = 0 if uuid not in at.failed else self._failures
 
-    def _resource(self, file: RestObject, path: str, held: Resource | None, about: str) -> Harvested | None:
+    def _item(self, item: RestObject) -> Harvested:
+        """The metadata resource of an item."""
+        owner, address = item.part("owningCollection"), f"{self.repository.url}/core/collections/"
+        links = (Link(rel="collection", href=f"{address}{owner.uuid}"),) if owner and owner.uuid else ()
+        metadata = Metadata(lastmod=time_of(item.last_modified), type="application/json", links=links)
+        return Harvested(path=_item_path(item.uuid), octets=item_octets(item), metadata=metadata)
+
+    def _file(self, file: RestObject, path: str, held: Resource | None, about: str) -> Harvested | None:
         """The resource of a file, fetched where its content is new; None where it is not public."""
         fetched, metadata, kind = None, held.metadata if held is not None else Metadata(), file.part("format")
         is_same = f"md5:{file.md5}" in (metadata.hash or "").split() and metadata.length == file.size_bytes
@@ -336,31 +319,41 @@ class DSpaceHarvester(Harvester):
             metadata = msgspec.structs.replace(metadata, type=None)
         return Harvested(path=path, octets=None, file=fetched, metadata=metadata)
 
-    def _present(self, paths: Iterable[str]) -> dict[str, Resource]:
-        """The resources of the set among these paths."""
-        uris = {quote_path(path.encode()): path for path in paths}
-        return {uris[uri]: resource for uri, resource in self.feed.held(uris).items()}
-
-    def _fail(self, uuid: str, fault: BadAnswer | NoAnswer) -> None:
-        """Note that something of an item failed: its published state stays. Where all fails, or the repository asks for
-        a pause, the step ends with the fault."""
-        self._failures += 1
-        seconds, most = (fault.pause_seconds, _MOST_SILENT) if isinstance(fault, NoAnswer) else (0.0, _MOST_BAD)
-        if seconds or self._failures >= most:
-            self._pause = fault
-        self._failed[uuid] = None
+    def _fail(self, uuid: str, fault: BadAnswer | NoAnswer, at: _Position) -> None:
+        """Note that something of an item failed. Raises the fault where all fails, or the repository wants a pause."""
+        at.failed.add(uuid)
         self.listener(Notice(self.fault_code, f"something of an item failed: {fault.what}", fault.where))
+        self._failures += 1
+        if fault.pause_seconds or self._failures >= _MOST_FAILURES:
+            raise fault
 
-    def _write(self, at: _Position) -> None:
-        take_harvested(self.feed, self.folder, [], [], self._position(at))
+    def _commit(self, at: _Position) -> None:
+        """Record what was found, and how far the repository was read. What is gone is only noted."""
+        if self._gone:
+            at.has_gone = True
+            self.feed.catalog.remember(self.feed.name, [(uri, _GONE) for uri in self._gone])
+        kept = msgspec.structs.replace(at, failed=set(islice(at.failed, _MOST_AGAIN)))
+        positions = {_POSITION: msgspec.json.encode(kept)}
+        self._take([*self._found.values()], (), positions)
+        self._found.clear()
+        self._gone.clear()
+        self.listener(Progress("records", self.tally.records))
 
-    def _position(self, at: _Position) -> dict[str, bytes]:
-        at.again = [*self._failed][:_MOST_AGAIN]
-        return {_POSITION: msgspec.json.encode(at)}
+    def _take(self, found: Sequence[Harvested], gone: Sequence[str], positions: dict[str, bytes]) -> None:
+        self.tally.add(take_harvested(self.feed, self.folder, found, gone, positions))
+
+
+def _memo(held: Resource | None) -> _Memo:
+    return _Memo() if held is None else _Memo.of(held.memo)
 
 
 def _item_path(uuid: str) -> str:
     return f"{_ITEMS}{uuid}.json"
+
+
+def _file_path(file: RestObject) -> str:
+    """Where a file lies; this is its URI, too."""
+    return f"{_FILES}{file.uuid}/{file_name(_RESERVED.sub('_', file.name or file.uuid))}"
 
 
 def _is_of(path: str, file: Resource) -> bool:

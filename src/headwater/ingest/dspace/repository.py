@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote_plus, urlencode
 
 import msgspec
@@ -30,13 +30,15 @@ PAGE: Final = 100  # entries of a page: the most that DSpace gives
 _MOST_PAGES: Final = 1_000_000
 _MOST_ENTRIES: Final = 100_000  # of a list that is read at once
 _MOST_READINGS: Final = 12
-_MOST_EMPTY: Final = 3  # pages in a row, where the total promises more
 _ANSWER_OCTETS: Final = 32 << 20
 _UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _COOKIE: Final = re.compile(r"DSPACE-XSRF-COOKIE=([^;,\s]+)")
 _ALL_ITEMS: Final = "core/items"  # for administrators alone
 _CLOSED: Final = (401, 403, 404, 410)  # what is not there for an anonymous reader
+_MAY_HIDE: Final = re.compile("/core/(items|bundles|bitstreams)/")  # lists are there for everybody
 _BUSY: Final = (429, 503)
+
+Query = Sequence[tuple[str, str]]
 
 
 class BadAnswer(SourceFault):
@@ -44,6 +46,7 @@ class BadAnswer(SourceFault):
 
     code = "HW-DSP-02"
     status = 0
+    pause_seconds = 0.0
 
 
 # Answers, of which what is needed is read
@@ -96,7 +99,7 @@ class RestObject(msgspec.Struct, rename="camel"):
         return entries
 
 
-class ListPage(msgspec.Struct, frozen=True):
+class ListPage(NamedTuple):
     """One page of a list: whether it says that it is the last one, and the total."""
 
     entries: list[RestObject]
@@ -113,7 +116,7 @@ def read_list(ask: Callable[[int], ListPage]) -> Iterator[list[RestObject]]:
     """
     seen, last = set[str](), 0
     for reading in range(_MOST_READINGS):
-        is_upwards, known, empty, before = reading % 2 == 0, len(seen), 0, list[str]()
+        is_upwards, known, before = reading % 2 == 0, len(seen), ["none yet"]
         for number in range(_MOST_PAGES) if is_upwards else range(last, -1, -1):
             page = ask(number)
             uuids = [one.uuid for one in page.entries]
@@ -121,13 +124,13 @@ def read_list(ask: Callable[[int], ListPage]) -> Iterator[list[RestObject]]:
                 raise BadAnswer(f"a list without an end: its page {number:,} is the page before")
             yield [one for one in {one.uuid: one for one in page.entries}.values() if one.uuid not in seen]
             seen.update(uuids)
-            if not is_upwards:
-                continue
             if page.is_last and number == 0:
                 return
-            last, empty, before = (number, 0, uuids) if uuids else (last, empty + 1, uuids)
-            if page.is_last or empty >= _MOST_EMPTY:
-                break
+            if is_upwards:
+                last = number if uuids else last
+                if page.is_last or uuids == before:  # two pages without entries
+                    break
+            before = uuids
         if reading and len(seen) == known:
             return
 
@@ -170,16 +173,24 @@ class Repository:
         self.url = url.rstrip("/")
         self.account = account
         self.requests = 0
+        self.answered_at: dt.datetime | None = None  # by the clock of the repository
         self._site = site_of(self.url)
         self._token = ""
-        self.answered_at: dt.datetime | None = None  # by the clock of the repository
         if self._site is None or "?" in self.url or "#" in self.url:
             raise UsageFault("not the root of a REST API: give one like https://HOST/server/api", where=url[:200])
         agent = f"headwater/{__version__} (repository harvest{f'; {contact}' if contact else ''})"
         if not (agent.isascii() and agent.isprintable()):
             raise UsageFault("contact has characters that no header can have")
-        options = TransportOptions(concurrency=1, per_host=1, user_agent=agent, source=self.url, stopped=stop)
-        self._transport = Transport(msgspec.structs.replace(options, longest_wait_seconds=longest_wait_seconds))
+        self._transport = Transport(
+            TransportOptions(
+                concurrency=1,
+                per_host=1,
+                user_agent=agent,
+                source=self.url,
+                stopped=stop,
+                longest_wait_seconds=longest_wait_seconds,
+            )
+        )
 
     def collections(self) -> list[str]:
         """The UUIDs of all collections, in order."""
@@ -187,7 +198,8 @@ class Repository:
 
     def items(self, page: int, scope: str = "", since: str = "") -> ListPage:
         """A page of the items that the search index has: of a collection (`scope`), or modified since a time."""
-        query = [("dsoType", "item"), *([("scope", scope)] if scope else [])]
+        query = [("dsoType", "item")]
+        query += [("scope", scope)] if scope else []
         query += [("query", f"lastModified:[{since} TO *]")] if since else []
         return self.page("discover/search/objects", "objects", page, query)
 
@@ -195,18 +207,10 @@ class Repository:
         """A page of all items of the archive, as the account lists them: those that nobody else can see, too."""
         return self.page(_ALL_ITEMS, "items", page)
 
-    def page(
-        self,
-        path: str,
-        name: str,
-        number: int = 0,
-        query: Sequence[tuple[str, str]] = (),
-        *,
-        may_hide: bool = False,
-    ) -> ListPage:
-        """A page of the list `name` at a path below the root; no entries where it is hidden and `may_hide`."""
-        paging = [*query, ("page", str(number)), ("size", str(PAGE))]
-        if (read := self._read(path, paging, may_hide=may_hide)) is None:
+    def page(self, path: str, name: str, number: int = 0, query: Query = ()) -> ListPage:
+        """A page of the list `name` at a path below the root."""
+        read = self._read(path, [*query, ("page", str(number)), ("size", str(PAGE))])
+        if read is None:
             return ListPage([], is_last=True)
         found = read.part("searchResult") or read
         if found.page is None:
@@ -216,39 +220,54 @@ class Repository:
         is_last = is_short and number + 1 >= found.page.total_pages
         return ListPage(entries, is_last, found.page.total_elements)
 
-    def item(self, uuid: str, bundles: Collection[str]) -> tuple[RestObject, list[RestObject]] | None:
+    def item(self, uuid: str, bundles: Collection[str]) -> tuple[RestObject | None, list[RestObject]]:
         """An item and the files of these bundles; None where it is not public, or not there."""
-        path = f"core/items/{uuid}"
+        path, files = f"core/items/{uuid}", dict[str, RestObject]()
         sizes = [("embed.size", f"bundles={PAGE}"), ("embed.size", f"bundles/bitstreams={PAGE}")]
         query = [("embed", "bundles/bitstreams/format"), *sizes, ("embed", "owningCollection")]
-        if (item := self._read(path, query, may_hide=True)) is None:
-            return None
+        if (item := self._read(path, query)) is None:
+            return None, []
         states = (item.in_archive, item.discoverable, item.withdrawn)
         if item.uuid != uuid or None in states:
             raise BadAnswer("the answer is not the item", where=f"{self.url}/{path}")
         if states != (True, True, False):
-            return None
-        files = dict[str, RestObject]()
-        for own in self._embedded(item, path, "bundles"):
+            return None, []
+        for own in self._embedded(item, path, "bundles", "bitstreams/format"):
             if own.name in bundles:
-                for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams"):
+                for one in self._embedded(own, f"core/bundles/{own.uuid}", "bitstreams", "format"):
                     if one.size_bytes is None:
                         raise BadAnswer("a file without its size", where=f"{self.url}/core/bitstreams/{one.uuid}")
                     files.setdefault(one.uuid, one)
         return item, [*files.values()]
+
+    def _embedded(self, owner: RestObject, path: str, name: str, embed: str) -> list[RestObject]:
+        """The entries of a list that an object embeds; asked for by pages where the embedded one may be cut."""
+        if (found := owner.part(name)) is not None and found.page is not None:
+            entries = found.entries(name)
+            if found.page.total_elements <= len(entries) < found.page.size:
+                return entries
+        return self._whole(f"{path}/{name}", name, [("embed", embed)])
+
+    def _whole(self, path: str, name: str, query: Query = ()) -> list[RestObject]:
+        """All entries of a list that is small enough to be read at once."""
+        found = list[RestObject]()
+        for new in read_list(partial(self.page, path, name, query=query)):
+            found += new
+            if len(found) > _MOST_ENTRIES:
+                raise BadAnswer(f"a list of more than {_MOST_ENTRIES:,} entries", where=f"{self.url}/{path}")
+        return found
 
     def fetch(self, file: RestObject, into: Path, part: Path) -> Fetched | None:
         """Put the content of a file into a new file; None where an anonymous reader does not get it.
 
         Length and MD5 are those that the repository says: else BadAnswer. `part` keeps what had come before a kill.
         """
-        uri, sums = f"{self.url}/core/bitstreams/{file.uuid}/content", ("md5", "sha-256")
+        uri, sums = self._content(file), ("md5", "sha-256")
         kept = str(part) if file.md5 else None  # what is put together has to be verified
-        fetch = Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.size_bytes or 0)
         self._transport.room = self._transport.room or Room(os.fsencode(into.parent))  # the disk is never filled
-        if self._is_closed(answer := self._ask(fetch)):
+        answer = self._ask(Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.size_bytes or 0))
+        if not self._is_there(answer):
             return None
-        self._check(answer)
         if answer.octets != file.size_bytes or file.md5 not in (None, answer.digests["md5"]):
             into.unlink(missing_ok=True)
             said = f"{file.size_bytes} octets, MD5 {file.md5}; {answer.octets} came, MD5 {answer.digests['md5']}"
@@ -257,54 +276,31 @@ class Repository:
 
     def is_open(self, file: RestObject) -> bool:
         """Whether an anonymous reader gets the content of a file. DSpace counts no view where a range is asked for."""
-        uri = f"{self.url}/core/bitstreams/{file.uuid}/content"
-        answer = self._ask(Fetch(uri, (("Range", "bytes=0-0"),), "HEAD"))
-        if self._is_closed(answer):
-            return False
-        if answer.status != 416:  # 416: it is empty
-            self._check(answer)
-        return True
+        answer = self._ask(Fetch(self._content(file), (("Range", "bytes=0-0"),), "HEAD"))
+        return answer.status == 416 or self._is_there(answer)  # 416: it is empty
 
-    def _whole(
-        self, path: str, name: str, query: Sequence[tuple[str, str]] = (), *, may_hide: bool = False
-    ) -> list[RestObject]:
-        """All entries of a list that is small enough to be read at once; none where it is hidden and `may_hide`."""
-        found = list[RestObject]()
-        for new in read_list(partial(self.page, path, name, query=query, may_hide=may_hide)):
-            found += new
-            if len(found) > _MOST_ENTRIES:
-                raise BadAnswer(f"a list of more than {_MOST_ENTRIES:,} entries", where=f"{self.url}/{path}")
-        return found
+    def _content(self, file: RestObject) -> str:
+        return f"{self.url}/core/bitstreams/{file.uuid}/content"
 
-    def _embedded(self, owner: RestObject, path: str, name: str) -> list[RestObject]:
-        """The entries of a list that an object embeds; asked for by pages where the embedded one may be cut."""
-        if (found := owner.part(name)) is not None and found.page is not None:
-            entries = found.entries(name)
-            if found.page.total_elements <= len(entries) < found.page.size:
-                return entries
-        if name == "bundles":
-            return self._whole(f"{path}/{name}", name, [("embed", "bitstreams/format")])
-        return self._whole(f"{path}/{name}", name, [("embed", "format")], may_hide=True)  # a bundle may be hidden
-
-    def _read(self, path: str, query: Sequence[tuple[str, str]], *, may_hide: bool = False) -> RestObject | None:
-        """An object; None where it is hidden and `may_hide`."""
+    def _read(self, path: str, query: Query) -> RestObject | None:
+        """An object; None where it is hidden."""
         uri = f"{self.url}/{path}?" + "&".join(f"{name}={quote_plus(value, safe='/:*,')}" for name, value in query)
-        headers, refused = [("Accept", "application/json")], (401, 403) if path == _ALL_ITEMS else ()
-        answer = self._json(uri, [*headers, ("Authorization", self._sign_in())] if refused else headers)
-        if answer.status in refused:
+        headers, with_account = [("Accept", "application/json")], path == _ALL_ITEMS
+        for _ in range(2 if with_account else 1):
+            answer = self._json(uri, [*headers, ("Authorization", self._signed_in())] if with_account else headers)
+            if not with_account or answer.status not in (401, 403):
+                break
             self._token = ""  # it may have expired
-            answer = self._json(uri, [*headers, ("Authorization", self._sign_in())])
-            if answer.status in refused:
-                raise UsageFault("the account may not list the items", code="HW-DSP-03", where=uri)
-        if may_hide and self._is_closed(answer):
+        else:
+            raise UsageFault("the account may not list the items", code="HW-DSP-03", where=uri)
+        if not self._is_there(answer):
             return None
-        self._check(answer)
         try:
             return from_json(answer.body, RestObject)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
             raise BadAnswer(f"not JSON of the REST API: {str(cause)[:200]}", where=uri) from cause
 
-    def _sign_in(self) -> str:
+    def _signed_in(self) -> str:
         """The value of `Authorization`; DSpace wants its cookie doubled in a header with the password."""
         if not self._token and self.account is not None:
             token, cookie = "", None
@@ -319,10 +315,10 @@ class Repository:
             self._token = answer.headers.get("authorization", "")
             if answer.status in (401, 403) or (answer.ok and not self._token):
                 raise UsageFault("the repository refuses the account", code="HW-DSP-03", where=self.url)
-            self._check(answer)
+            self._is_there(answer)
         return self._token
 
-    def _json(self, uri: str, headers: Sequence[tuple[str, str]] = (), body: bytes | None = None) -> Fetched:
+    def _json(self, uri: str, headers: Query = (), body: bytes | None = None) -> Fetched:
         return self._ask(Fetch(uri, tuple(headers), "POST" if body else "GET", body, max_octets=_ANSWER_OCTETS))
 
     def _ask(self, fetch: Fetch) -> Fetched:
@@ -342,18 +338,18 @@ class Repository:
     def _objection(self, target: str) -> str | None:
         return None if site_of(target) == self._site else "another server than the repository"
 
-    def _is_closed(self, answer: Fetched) -> bool:
-        """Whether it is not there for an anonymous reader. Raises BadAnswer for a 403 in HTML: of a server in front of
-        DSpace, which refuses robots."""
-        is_html = "html" in answer.headers.get("content-type", "") or answer.body.lstrip().startswith(b"<")
-        if answer.status == 403 and is_html:
-            self._check(answer)
-        return answer.status in _CLOSED
+    def _is_there(self, answer: Fetched) -> bool:
+        """Whether an anonymous reader gets it. Raises BadAnswer where there is no whole 2xx, and it cannot be hidden.
 
-    def _check(self, answer: Fetched) -> None:
-        """Raise BadAnswer where there is no whole 2xx."""
+        A 403 in HTML hides nothing: it is of a server in front of DSpace, which refuses robots.
+        """
+        is_html = "html" in answer.headers.get("content-type", "") or answer.body.lstrip().startswith(b"<")
+        may_hide = _MAY_HIDE.match(answer.fetch.uri, len(self.url)) is not None
+        if may_hide and answer.status in _CLOSED and not (answer.status == 403 and is_html):
+            return False
         if not answer.ok:
             text = answer.failure.text if answer.failure is not None else f"status {answer.status}"
             fault = BadAnswer(text, where=answer.fetch.uri)
             fault.status = answer.status
             raise fault
+        return True
