@@ -174,7 +174,7 @@ def test_wrong_names_are_told_when_the_file_is_read(tmp_path: Path, line: str) -
         ('files = "f"\npoll_seconds = 3', "poll_seconds belongs to a push set"),
         ('feed = "events"\ninclude = ["*.pdf"]', "include belongs to a set with a folder"),
         ('feed = "dit"\nhashes = ["sha-512"]', "hashes belongs to a set with a folder"),
-        ('feed = "events"\nindex = "http://h:9200/i"', 'only a set with feed = "dit"'),
+        ('feed = "events"\nindex = "http://h:9200/i"', 'index belongs to a set with feed = "dit"'),
     ],
 )
 def test_settings_that_contradict_each_other_are_told_with_the_set(tmp_path: Path, lines: str, words: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Literal
+from typing import IO, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -361,12 +361,17 @@ def dit(
                 time.sleep(follow or 1.0)
 
 
+_harvest_options = options(
+    click.argument("url", required=False),
+    option("--audit", "Compare everything, files as well, and delete what is gone."),
+    option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share()),
+    _set_options,
+)
+
+
 @command.command(name="dspace", short_help="Harvest a DSpace repository by its REST API.")
-@click.argument("url", required=False)
-@option("--audit", "Compare everything, files as well, and delete what is gone.")
-@option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
-@_set_options
-def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool, **options: Any) -> Exit:
+@_harvest_options
+def dspace(url: str | None, **options: Any) -> Exit:
     """Harvest the public items and files of a DSpace repository (7 or later) into a set.
 
     URL is the root of its REST API, else that of the set. The first run reads everything; later ones read what is due.
@@ -375,25 +380,14 @@ def dspace(url: str | None, audit: bool, max_delete: float | None, as_json: bool
     Exit statuses: 0 done; 2 usage; 3 the repository does not answer, or shows nothing; 4 done, but items failed, or
     deletions are held back; 6 fault of our own store.
     """
-    return _harvested("dspace", {"url": url}, audit, max_delete, as_json, options)
+    return _harvested("dspace", {"url": url}, **options)
 
 
 @command.command(name="oai", short_help="Harvest a repository by OAI-PMH.")
-@click.argument("url", required=False)
 @option("--prefix PREFIX", "A metadata prefix to harvest (repeatable).", name="prefixes", multiple=True)
 @option("--repository-set SPEC", "One of its sets (repeatable).", name="specs", multiple=True)
-@option("--audit", "Read everything, files as well, and delete what is gone.")
-@option("--max-delete SHARE", "Hold back deletions of more than this share of the set.", Share())
-@_set_options
-def oai(
-    url: str | None,
-    prefixes: tuple[str, ...],
-    specs: tuple[str, ...],
-    audit: bool,
-    max_delete: float | None,
-    as_json: bool,
-    **options: Any,
-) -> Exit:
+@_harvest_options
+def oai(url: str | None, prefixes: tuple[str, ...], specs: tuple[str, ...], **options: Any) -> Exit:
     """Harvest the records of a repository into a set by OAI-PMH.
 
     URL, prefixes and sets of the repository are those of the set, unless you give others. Each run continues where the
@@ -402,16 +396,11 @@ def oai(
     Exit statuses: 0 done; 2 usage; 3 the repository does not answer, answers wrongly, or is suddenly empty; 4 done, but
     records are missing, or deletions are held back; 6 fault of our own store.
     """
-    return _harvested("oai", {"url": url, "prefixes": prefixes, "sets": specs}, audit, max_delete, as_json, options)
+    return _harvested("oai", {"url": url, "prefixes": prefixes, "sets": specs}, **options)
 
 
 def _harvested(
-    kind: Literal["dspace", "oai"],
-    given: dict[str, Any],
-    audit: bool,
-    max_delete: float | None,
-    as_json: bool,
-    options: dict[str, Any],
+    kind: str, given: dict[str, Any], *, audit: bool, max_delete: float | None, as_json: bool, **options: Any
 ) -> Exit:
     """Harvest into the set that the options name; what is `given` goes before its configuration."""
     options |= {"snapshot": True, "load": False}
@@ -419,17 +408,15 @@ def _harvested(
         known = options["push_set"] or SetConfig(name=feed.name, feed="events")
         if known.is_harvested and known.feed != kind:
             raise UsageFault(f"the set is harvested by `headwater ingest {known.feed}`", where=feed.name)
-        given = {name: value for name, value in (given | {"resource_root": options["resource_root"]}).items() if value}
-        config = msgspec.structs.replace(known, feed=kind, **{"url": known.url or "", **given})
+        given |= {"feed": kind, "resource_root": options["resource_root"], "max_delete": max_delete}
+        config = msgspec.structs.replace(known, **{key: one for key, one in given.items() if one not in (None, ())})
         is_other = (config.prefixes, config.sets) != (known.prefixes, known.sets)
         if audit and known.feed == kind and is_other:  # what the other lists have would count as gone
-            what = "--audit reads what the configuration names: leave out --prefix and --repository-set"
-            raise UsageFault(what)
-        if not config.url or config.resource_root is None:
-            missing = "URL" if not config.url else "folder for the octets of its records"
-            raise UsageFault(f"the set has no {missing}", advice=f'Give a set with feed = "{kind}" in --config.')
-        share = config.max_delete if max_delete is None else max_delete
-        feed.guard = DeletionGuard(feed.catalog, feed.name, share, feed.clock)
+            raise UsageFault("--audit reads what the configuration names: leave out --prefix and --repository-set")
+        if config.resource_root is None:
+            advice = f'Give a set with feed = "{kind}" in --config.'
+            raise UsageFault("the set has no folder for the octets of its records", advice=advice)
+        feed.guard = DeletionGuard(feed.catalog, feed.name, config.max_delete, feed.clock)
         harvester = make_harvester(config, feed, listener, longest_wait_seconds=_LONGEST_WAIT_SECONDS)
         if options["dry_run"]:
             estimate = harvester.estimate(compare=audit)
@@ -438,9 +425,8 @@ def _harvested(
         tally = harvester.harvest(compare=audit)
     held_back = None if tally.held_back is None else str(tally.held_back)
     told = msgspec.to_builtins(tally) | {"held_back": held_back}
-    return _told(
-        as_json, told, "\n".join(lines_of(tally, *_HARVEST, held=held_back)), tally.faults or held_back is not None
-    )
+    words = "\n".join(lines_of(tally, *_HARVEST, held=held_back))
+    return _told(as_json, told, words, tally.faults or held_back is not None)
 
 
 _ESTIMATE = (

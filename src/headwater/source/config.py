@@ -38,7 +38,7 @@ _FOLDER_KEYS: Final = (
     "include exclude exclude_file exclude_folders_with hidden types types_file hashes canonical_hash watch"
     " rescan_seconds settle_seconds"
 )
-_PUSH_KEYS: Final = "index pair_seconds poll_seconds resource_root resource_sets token token_env token_file"
+_PUSH_KEYS: Final = "pair_seconds poll_seconds resource_root resource_sets token token_env token_file"
 _DATASET_KEYS: Final = (
     "dataset sparql sparql_authorization_env oxigraph syntax base_iri blank_nodes genid dataset_seconds may_be_empty"
     " lenient description creator publisher identifier licence endpoint language"
@@ -216,6 +216,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (self.copy is not None, "copy_set", BadPushConfig, "belongs to a set with a copy"),
             (self.is_dataset, _DATASET_KEYS, BadPushConfig, 'belongs to a set with profile = "rdf-dataset"'),
             (not self.is_dataset, _UNFIT_KEYS, BadDatasetConfig, "does not go with a dataset"),
+            (self.feed == "dit", "index", BadPushConfig, 'belongs to a set with feed = "dit"'),
             (self.is_harvested, _HARVEST_KEYS, BadPushConfig, 'belongs to a set with feed = "oai" or "dspace"'),
             (self.feed == "oai", _OAI_KEYS, BadPushConfig, 'belongs to a set with feed = "oai"'),
             (self.feed == "dspace", _DSPACE_KEYS, BadPushConfig, 'belongs to a set with feed = "dspace"'),
@@ -233,8 +234,6 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.base_iri is not None and not _BASE.fullmatch(self.base_iri):
             what = "base_iri is an absolute IRI without a fragment, such as https://example.org/people/"
             raise BadDatasetConfig(what)
-        if self.index is not None and self.feed != "dit":
-            raise BadPushConfig('only a set with feed = "dit" follows an index')
         if self.is_harvested and self.url is None:
             raise BadPushConfig(f'feed = "{self.feed}" needs the url of the repository')
         if self.oai and not _MAIL.fullmatch(self.oai_admin or ""):

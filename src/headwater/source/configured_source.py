@@ -99,28 +99,22 @@ class PushSets:
 
     def followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
         """What reads the index or repository of each set with one, made when it is called. Raises UsageFault."""
-        return self._dit_followers(listener, stop) | self._harvesters(listener, stop)
-
-    def _harvesters(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
-        """The harvesters of the sets with feed = "oai" and "dspace"."""
-        harvested = [one for one in self._configs.values() if one.is_harvested]
-        return {one.name: partial(harvester, one, self.by_set[one.name], listener, stop) for one in harvested}
-
-    def _dit_followers(self, listener: Listener, stop: Callable[[], bool]) -> dict[str, Callable[[], Follower]]:
-        following = [one for one in self._configs.values() if one.index is not None]
-        if not following:
+        followed = [one for one in self._configs.values() if one.index is not None or one.is_harvested]
+        if not followed:
             return {}
         from headwater.ingest.dit.follower import DitFollower
         from headwater.ingest.dit.index import index_at, index_credentials
 
-        credentials = index_credentials(os.environ, [str(one.index) for one in following])
+        credentials = index_credentials(os.environ, [one.index for one in followed if one.index is not None])
 
-        def follower(config: SetConfig) -> DitFollower:
-            names = config.resource_sets or (config.name,)
+        def follower(config: SetConfig) -> Follower:
+            feed, names = self.by_set[config.name], frozenset(config.resource_sets or (config.name,))
+            if config.is_harvested:
+                return harvester(config, feed, listener, stop)
             index = index_at(str(config.index), listener, credentials, patience_seconds=INDEX_PATIENCE_SECONDS)
-            return DitFollower(self.by_set[config.name], index, frozenset(names), listener=listener, stop=stop)
+            return DitFollower(feed, index, names, listener=listener, stop=stop)
 
-        return {one.name: partial(follower, one) for one in following}
+        return {one.name: partial(follower, one) for one in followed}
 
     def targets(self) -> dict[str, PushTarget]:
         """The sets as targets of push."""
@@ -157,19 +151,12 @@ def harvester(
     from headwater.ingest.dspace.harvester import DSpaceHarvester
     from headwater.ingest.dspace.repository import Repository
 
-    password = os.environ.get(config.password_env or "", "")
+    password, url, seconds = os.environ.get(config.password_env or "", ""), config.url or "", config.compare_seconds
     if config.user is not None and not password:
         raise UsageFault("user needs a password: password_env names no variable that has one", where=config.name)
-    repository = Repository(
-        config.url or "",
-        contact=config.contact,
-        account=None if config.user is None else (config.user, password),
-        stop=stop,
-        longest_wait_seconds=longest_wait_seconds,
-    )
-    made = DSpaceHarvester(feed, root, repository, listener=hear)
-    made.bundles, made.compare_seconds = config.bundles, config.compare_seconds
-    return made
+    account = None if config.user is None else (config.user, password)
+    repository = Repository(url, config.contact, account, stop=stop, longest_wait_seconds=longest_wait_seconds)
+    return DSpaceHarvester(feed, root, repository, bundles=config.bundles, compare_seconds=seconds, listener=hear)
 
 
 # The source

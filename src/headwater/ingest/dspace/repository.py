@@ -163,9 +163,9 @@ class Repository:
     def __init__(
         self,
         url: str,
-        *,
         contact: str | None = None,
         account: tuple[str, str] | None = None,
+        *,
         stop: Callable[[], bool] | None = None,
         longest_wait_seconds: float = 60.0,
     ) -> None:
