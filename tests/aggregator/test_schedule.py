@@ -9,19 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from headwater.aggregator.configuration import FollowedSource
-from headwater.aggregator.schedule import (
-    RunPlace,
-    check_cron,
-    give_way,
-    next_run,
-    open_seconds,
-    opens_at,
-    starts,
-    windows_of,
-)
+from headwater.aggregator.schedule import RunPlace, check_cron, give_way, next_run, starts
 from headwater.aggregator.store import SourceState
 from headwater.errors import UsageFault
 from headwater.sync.sets.polling import PollingHints
+from headwater.time_windows import open_seconds, opens_at, windows_of
 
 NOW = dt.datetime(2026, 12, 1, 12, 0, tzinfo=dt.UTC)
 HOUR = 3_600.0

@@ -17,12 +17,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_origin
 import msgspec
 from msgspec import Meta
 
-from headwater.aggregator.schedule import check_cron, windows_of
+from headwater.aggregator.schedule import check_cron
 from headwater.errors import UsageFault
 from headwater.quantities import bandwidth_from, octets_from, seconds_from, share_from
 from headwater.spec.uris import comparable_host
 from headwater.sync.connection import basic, checked_proxy, credentials_of, starting_uri
 from headwater.sync.options import SyncOptions
+from headwater.time_windows import windows_of
 from headwater.toml_files import read_toml, record_from, secret_texts
 
 FIRST_CONCURRENCY: Final = 8

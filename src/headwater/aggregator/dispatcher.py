@@ -20,7 +20,7 @@ import msgspec
 from headwater.aggregator.audits import is_audit_due
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
 from headwater.aggregator.life import RunOutcome
-from headwater.aggregator.schedule import RunPlace, begins_long, give_way, open_seconds, starts, turn_of
+from headwater.aggregator.schedule import RunPlace, begins_long, give_way, starts, turn_of
 from headwater.aggregator.source_run import RunOrder, end_run, windows_for
 from headwater.aggregator.store import AggregatorStore, LeaseLost, RunRecord, SourceState, broken_off
 from headwater.aggregator.template_process import TemplateProcess
@@ -30,6 +30,7 @@ from headwater.progress import Notice
 from headwater.quantities import human_octets, human_seconds
 from headwater.storage.lock import LockHeld, lock_exclusive, waited_for
 from headwater.sync.run import utcnow
+from headwater.time_windows import open_seconds
 
 LOOK_SECONDS: Final = 0.5
 """How soon is seen what other processes have changed in the store, and what is due."""

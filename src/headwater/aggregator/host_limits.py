@@ -20,8 +20,8 @@ from typing import Final
 from urllib.parse import quote
 
 from headwater.aggregator.configuration import HostLimits
-from headwater.aggregator.schedule import open_seconds, windows_of
 from headwater.retry import LONGEST_WAIT_SECONDS
+from headwater.time_windows import open_seconds, windows_of
 
 FOLDER: Final = "hosts"
 _LOOK_SECONDS: Final = 0.05

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headwater.aggregator.schedule import Windows, next_run, opens_at
+from headwater.aggregator.schedule import next_run
 from headwater.aggregator.store import BROKEN_OFF, Answer, Life, Question, RunRecord, SourceState
 from headwater.errors import Exit
 from headwater.sync.sets.polling import PollingHints
+from headwater.time_windows import Windows, opens_at
 
 if TYPE_CHECKING:
     from headwater.aggregator.configuration import FollowedSource

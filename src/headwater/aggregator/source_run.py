@@ -22,7 +22,6 @@ from headwater.aggregator.events import moved_events, new_events
 from headwater.aggregator.host_limits import FOLDER as HOSTS
 from headwater.aggregator.host_limits import HostGate
 from headwater.aggregator.life import RunOutcome, approved_options, code_of, question_of, state_after
-from headwater.aggregator.schedule import Windows, open_seconds, windows_of
 from headwater.aggregator.sqlite_store import HOME
 from headwater.aggregator.store import AggregatorStore, LeaseLost, Run, SourceState
 from headwater.errors import Exit, HeadwaterError, Interrupted, as_fault, disk_fault
@@ -33,6 +32,7 @@ from headwater.sync.options import SyncOptions
 from headwater.sync.reports import Done, DoneBatches, SyncReport
 from headwater.sync.run import SyncTask, open_transport, synchronise, utcnow
 from headwater.sync.sets.polling import PollingHints
+from headwater.time_windows import Windows, open_seconds, windows_of
 from headwater.transport.fetch import DeadlineMet
 from headwater.transport.scheduler import host_of, site_of
 from headwater.transport.transport import Transport
