@@ -9,15 +9,16 @@ import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Final
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from headwater.catalog.interface import Metadata
+from headwater.catalog.interface import Metadata, Resource
 from headwater.errors import Interrupted, SourceFault, StoreFault
 from headwater.files.file_copies import write_new
 from headwater.files.folder_marks import is_reserved
@@ -55,6 +56,16 @@ def file_name(identifier: str, suffix: str = "") -> str:
     return name + suffix
 
 
+def uri_of(path: str) -> str:
+    """The catalog's URI of a file."""
+    return quote_path(path.encode())
+
+
+def path_of(uri: str) -> str:
+    """Where a resource of the catalog lies, below the set's folder."""
+    return unquote_to_bytes(uri).decode()
+
+
 class Harvested(msgspec.Struct, kw_only=True, gc=False):
     """One resource as the repository has it now, at this `path` below the set's folder.
 
@@ -74,12 +85,14 @@ class Harvested(msgspec.Struct, kw_only=True, gc=False):
         """The catalog's URI; paths are made of names that `file_name` gives."""
         return self.path.replace(":", "%3A").replace("@", "%40")
 
-    def describe(self, digest: str) -> None:
-        """Put the SHA-256 and the length of the octets into the metadata."""
-        said, length = self.metadata, len(self.octets or b"")
-        self.metadata = Metadata(
-            lastmod=said.lastmod, hash=f"sha-256:{digest}", length=length, type=said.type, links=said.links
-        )
+    def describe(self) -> None:
+        """Put the SHA-256 and the length of the octets into metadata that have no hash."""
+        said, octets = self.metadata, self.octets
+        if octets is not None and said.hash is None:
+            digest = f"sha-256:{hashlib.sha256(octets).hexdigest()}"
+            self.metadata = Metadata(
+                lastmod=said.lastmod, hash=digest, length=len(octets), type=said.type, links=said.links
+            )
 
 
 class Taken(msgspec.Struct, kw_only=True):
@@ -180,6 +193,12 @@ class Harvester(ABC):
         self._steps = None
 
 
+def held_at(feed: Feed, paths: Iterable[str]) -> dict[str, Resource]:
+    """The resources of the set among these paths."""
+    uris = {uri_of(path): path for path in paths}
+    return {uris[uri]: resource for uri, resource in feed.held(uris).items()}
+
+
 def delete_unseen(feed: Feed, gone: Sequence[str], delete: Callable[[Sequence[str]], object]) -> DeletionHold | None:
     """Delete what a comparison has not found: all of it or nothing, as the guard of the set judges.
 
@@ -215,9 +234,8 @@ def take_harvested(
     then nothing was recorded, and `positions` are as before.
     """
     for one in found:
-        if one.octets is not None and one.metadata.hash is None:
-            one.describe(hashlib.sha256(one.octets).hexdigest())
-    uris, deleted = [one.uri for one in found], dict.fromkeys(quote_path(path.encode()) for path in gone)
+        one.describe()
+    uris, deleted = [one.uri for one in found], dict.fromkeys(map(uri_of, gone))
 
     def take() -> Taken:
         held = feed.held([*uris, *deleted])

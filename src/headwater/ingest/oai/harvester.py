@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
-from urllib.parse import unquote_to_bytes, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -29,9 +29,12 @@ from headwater.ingest.harvested import (
     NoAnswer,
     delete_unseen,
     file_name,
+    held_at,
+    path_of,
     take_harvested,
+    uri_of,
 )
-from headwater.ingest.oai.content import fetch_files
+from headwater.ingest.oai.content import FOLDER, fetch_files
 from headwater.ingest.oai.cursor import (
     DAY,
     Cursor,
@@ -44,12 +47,11 @@ from headwater.ingest.oai.cursor import (
 )
 from headwater.ingest.oai.pages import OaiPage, time_of
 from headwater.ingest.oai.repository import OaiRepository, RefusedRequest, RepositoryDescription
-from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.feed import BATCH, Feed
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.retry import TimeShare
 from headwater.spec.records import Link
 from headwater.spec.times import to_microseconds
-from headwater.spec.uris import quote_path
 from headwater.typed_decoding import from_json
 
 TYPE: Final = "application/xml"
@@ -105,15 +107,16 @@ class OaiLists(msgspec.Struct, frozen=True, kw_only=True):
         return f"oai {self.url} {name.prefix} {'metadata' if self.metadata_only else 'record'} {name.spec or ''}"
 
 
-class OaiComparison(msgspec.Struct, kw_only=True):
-    """The newest comparison: its `number`, the time at which it began (microseconds); the number of the last one that
-    has ended, and when. `has_files`: it fetches the files of all records again. `has_gone`: some deletions wait."""
+class OaiComparison(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The newest comparison: its `number` is the time at which it began, in microseconds.
+
+    `has_files`: it fetches the files of all records again. `has_gone`: some deletions wait.
+    """
 
     number: int = 0
+    is_over: bool = True
     has_files: bool = False
     has_gone: bool = False
-    ended: int = 0
-    ended_us: int = 0
 
 
 @dataclass(eq=False)
@@ -136,6 +139,7 @@ class OaiHarvester(Harvester):
         self._about_until = self._batch_until = 0.0
         self._batch = dict[str, Harvested | None]()  # what is recorded next, by path; None: deleted
         self._known = set[int]()
+        self._comparison = OaiComparison()
 
     def close(self) -> None:
         """Give up the connection; the next harvest goes on behind what is recorded."""
@@ -149,40 +153,36 @@ class OaiHarvester(Harvester):
 
     def estimate(self, *, compare: bool = False, most: int = 5) -> HarvestEstimate:
         """What a harvest will take, as the first answers tell; records nothing, and asks `most` times at most."""
-        names, is_known = self.lists.names(), True
-        records = pages = octets = seconds = 0.0
+        names, sizes, octets = self.lists.names(), list[int | None](), 0.0
         try:
-            about = self._described()
+            about, requests, began = self._described(), 0, time.monotonic()
             for name in names[: most - 1]:
                 cursor, times = self._cursor(name), about.times(None, self.feed.clock())
                 begin(cursor, -1 if compare else cursor.full or -1, times)
-                began = time.monotonic()
                 page = self._repository.ask(query(cursor, name.prefix, name.spec, times))
-                took = time.monotonic() - began
                 if isinstance(page, RefusedRequest):
                     if page.kind is not Refused.EMPTY:
                         raise page.fault
                     page = OaiPage()
-                count = len(page.records)
-                size = count if page.token is None else page.size
-                is_known = is_known and size is not None
-                number = max(1, -(-(size or count) // max(count, 1)))
-                records, pages, seconds = records + (size or count), pages + number, seconds + number * took
-                octets += number * sum(len(one.octets) for one in page.records)
+                count = max(1, len(page.records))
+                sizes.append(len(page.records) if page.token is None else page.size)
+                pages = max(1, -(-(sizes[-1] or 0) // count))
+                requests += pages
+                octets += pages * sum(len(one.octets) for one in page.records)
+            seconds = (time.monotonic() - began) / len(sizes)  # of a request
         finally:
             self.close()
-        asked = min(len(names), most - 1)
-        told = [round(one * len(names) / asked) if is_known else None for one in (records, pages, octets, seconds)]
+        share, is_known = len(names) / len(sizes), None not in sizes
         return HarvestEstimate(
             repository=about.name,
             deletions=about.deletions,
             granularity="day" if about.granule == DAY else "second",
             lists=len(names),
-            lists_asked=asked,
-            records=told[0],
-            requests=None if told[1] is None else told[1] + 1,
-            octets=told[2],
-            seconds=seconds * len(names) / asked if is_known else None,
+            lists_asked=len(sizes),
+            records=round(sum(filter(None, sizes)) * share) if is_known else None,
+            requests=round(requests * share) + 1 if is_known else None,
+            octets=round(octets * share) if is_known else None,
+            seconds=requests * share * seconds if is_known else None,
         )
 
     # the course of a harvest, which may be left at each `yield`
@@ -191,17 +191,17 @@ class OaiHarvester(Harvester):
         """The harvest that is due, in steps of about a second."""
         self.feed.catalog.create(self.feed.name)
         about, number, failed = self._described(), 0, None
-        comparison = self._comparison(about, is_wanted=compare)
-        while number != comparison.number:  # another one is begun where an answer is suspicious
-            number, failed = comparison.number, None
+        self._begin_if_due(about, is_wanted=compare)
+        while number != self._comparison.number:  # another one is begun where an answer is suspicious
+            number, failed = self._comparison.number, None
             for name in self.lists.names():
                 try:
-                    yield from self._read(name, about, comparison)
+                    yield from self._read(name, about)
                 except NoAnswer:
                     raise
                 except SourceFault as fault:  # of this list: the others go on
                     failed = failed or fault
-        self._judge(comparison, is_whole=failed is None)
+        self._judge(is_whole=failed is None)
         if failed is not None:
             raise failed
         if not self.feed.is_open:
@@ -225,65 +225,65 @@ class OaiHarvester(Harvester):
                 return from_json(found, Cursor)
         return Cursor()
 
-    def _now_us(self) -> int:
-        return to_microseconds(self.feed.clock())
-
     # comparisons
 
-    def _comparison(self, about: RepositoryDescription, *, is_wanted: bool) -> OaiComparison:
-        """The comparison that a harvest is for: a new one where that is wanted or due."""
-        found = self.feed.state.position(f"oai {self.lists.url}")
+    def _begin_if_due(self, about: RepositoryDescription, *, is_wanted: bool) -> None:
+        """Begin a comparison where that is wanted or due; else go on with the newest one."""
+        found = self.feed.state.position(self._position)
+        self._comparison = now = OaiComparison() if found is None else from_json(found, OaiComparison)
         if found is None:
             self.listener(Notice("HW-OAI-11", _POLICIES[about.deletions], self.lists.url))
-            return self._begin_comparison(OaiComparison())
-        comparison, now, seconds = from_json(found, OaiComparison), self._now_us(), self.lists.compare_seconds
-        is_over = comparison.ended == comparison.number
-        if is_wanted:
-            is_due = is_over or not comparison.has_files or now - comparison.number >= seconds * 1e6
-        else:
-            is_due = is_over and now - comparison.ended_us >= seconds * 1e6
-        return self._begin_comparison(comparison, has_files=is_wanted) if is_due else comparison
+        is_old = self._age_seconds() >= self.lists.compare_seconds
+        if (now.is_over and (is_old or is_wanted)) or (is_wanted and (is_old or not now.has_files)):
+            self._begin_comparison(has_files=is_wanted)
 
-    def _begin_comparison(self, comparison: OaiComparison, *, has_files: bool = False) -> OaiComparison:
-        comparison.number, comparison.has_files = max(self._now_us(), comparison.number + 1), has_files
-        self._note(comparison)
-        return comparison
+    def _begin_comparison(self, *, has_files: bool = False) -> None:
+        now, number = self._comparison, to_microseconds(self.feed.clock())
+        now.number, now.is_over, now.has_files = max(number, now.number + 1), False, has_files
+        self._note()
 
-    def _position(self, comparison: OaiComparison) -> dict[str, bytes]:
-        return {f"oai {self.lists.url}": msgspec.json.encode(comparison)}
+    def _age_seconds(self) -> float:
+        return (to_microseconds(self.feed.clock()) - self._comparison.number) / 1e6
 
-    def _note(self, comparison: OaiComparison) -> None:
-        take_harvested(self.feed, self.folder, [], [], self._position(comparison))
+    @property
+    def _position(self) -> str:
+        return f"oai {self.lists.url}"
 
-    def _judge(self, comparison: OaiComparison, *, is_whole: bool) -> None:
-        """Delete what was told as deleted and, where all lists are whole, what the comparison has not seen; as far as
-        the guard of the set lets it go. What was held back before is judged again."""
-        is_ending = is_whole and comparison.ended != comparison.number
-        if not is_ending and not comparison.has_gone:
+    def _note(self) -> None:
+        positions = {self._position: msgspec.json.encode(self._comparison)}
+        take_harvested(self.feed, self.folder, [], [], positions)
+
+    def _judge(self, *, is_whole: bool) -> None:
+        """Delete what was told as deleted and, where all lists are whole, what the comparison has not seen, with the
+        files that nothing else describes; as far as the guard of the set lets it go, which judges it in each run."""
+        comparison, feed = self._comparison, self.feed
+        if not comparison.has_gone and (comparison.is_over or not is_whole):
             return
-        is_compared = is_ending or comparison.ended == comparison.number
-        is_compared = is_compared and not any(self._cursor(name).is_incomplete for name in self.lists.names())
-        number, vanished = b"%d" % comparison.number, list[str]()
-        for uri, memo in memos_of(self.feed.catalog, self.feed.name):
-            if memo == _GONE or (is_compared and memo and memo.rstrip(_LACKS_FILES) != number):
-                vanished.append(unquote_to_bytes(uri).decode())
-        self.tally.held_back = delete_unseen(self.feed, vanished, self._delete)
+        comparison.is_over = comparison.is_over or is_whole
+        is_compared = comparison.is_over and not any(self._cursor(name).is_incomplete for name in self.lists.names())
+        number, gone, files = b"%d" % comparison.number, dict[str, None](), list[str]()
+        for uri, memo in memos_of(feed.catalog, feed.name):
+            if not memo and uri.startswith(f"{FOLDER}/"):
+                files.append(uri)
+            elif memo == _GONE or (is_compared and memo and memo.rstrip(_LACKS_FILES) != number):
+                gone[uri] = None
+        for start in range(0, len(files), BATCH):
+            some = files[start : start + BATCH]
+            about = feed.state.about(some)
+            gone |= dict.fromkeys(uri for uri in some if all(by in gone for _, by in about.get(uri, ())))
+        self.tally.held_back = delete_unseen(feed, [path_of(uri) for uri in gone], self._delete)
         comparison.has_gone = self.tally.held_back is not None
-        if is_ending:
-            comparison.ended, comparison.ended_us = comparison.number, self._now_us()
-        self._note(comparison)
+        self._note()
 
     def _delete(self, paths: Sequence[str]) -> None:
-        found = self._with_alternates([], paths)
-        gone = self._add_content([], paths, has_files=False)
-        self.tally.add(take_harvested(self.feed, self.folder, found, [*paths, *gone], {}))
+        self.tally.add(take_harvested(self.feed, self.folder, self._with_alternates([], paths), paths, {}))
 
     # one list
 
-    def _read(self, name: ListName, about: RepositoryDescription, comparison: OaiComparison) -> Iterator[None]:
+    def _read(self, name: ListName, about: RepositoryDescription) -> Iterator[None]:
         """Read a list to its end."""
         cursor, is_fresh, times = self._cursor(name), False, about.times(None, self.feed.clock())
-        begin(cursor, comparison.number, times)
+        begin(cursor, self._comparison.number, times)
         self._known.clear()
         while cursor.windows:
             if cursor.chain.pages == 0:
@@ -297,77 +297,69 @@ class OaiHarvester(Harvester):
                     if told == "":
                         raise page.fault
                 else:
-                    told = take_page(cursor, page, self._take(page, cursor, name, comparison.number), times)
+                    told = take_page(cursor, page, self._take(page, cursor, name), times)
             except SourceFault:  # the next harvest goes on where the cursor is now
-                self._commit(name, cursor, comparison)
+                self._commit(name, cursor)
                 raise
             if told:
                 self.listener(Notice("HW-OAI-12", told, str(name)))
             if cursor.full < 0 and not cursor.reading:
-                begin(cursor, comparison.number, times)
+                begin(cursor, self._comparison.number, times)
             is_fresh = True
             if not cursor.windows:
                 if not cursor.total and cursor.is_sure and not self._may_be_empty(cursor):
-                    self._suspect(name, cursor, comparison)
+                    self._suspect(name, cursor)
                     return
                 self._end(name, cursor)
             if not cursor.windows or len(self._batch) >= _BATCH or time.monotonic() >= self._batch_until:
-                self._commit(name, cursor, comparison)
+                self._commit(name, cursor)
                 yield
 
-    def _take(self, page: OaiPage, cursor: Cursor, name: ListName, number: int) -> int:
+    def _take(self, page: OaiPage, cursor: Cursor, name: ListName) -> int:
         """Put the records of an answer to what is recorded next; how many had come before."""
-        url, doubled, memo = self.lists.url, 0, b"%d" % number
-        known, batch, unreadable, folder = self._known, self._batch, page.left_out, file_name(name.prefix)
+        url, memo, batch, unreadable = self.lists.url, b"%d" % self._comparison.number, self._batch, page.left_out
         for one in page.records:
-            mark, path = hash(one.identifier), f"{folder}/{file_name(one.identifier, '.xml')}"
-            if mark in known:
-                doubled += 1
-            elif len(known) < _KNOWN:
-                known.add(mark)
+            path = name.path(one.identifier)
             if one.is_deleted:
                 batch[path] = None
-            elif octets := one.octets:
-                metadata = Metadata(
-                    lastmod=time_of(one.datestamp),
-                    hash=f"sha-256:{sha256(octets).hexdigest()}",
-                    length=len(octets),
-                    type=TYPE,
-                    links=_collections(url, name.prefix, one.sets),
-                )
-                batch[path] = Harvested(path=path, octets=octets, metadata=metadata, memo=memo)
+            elif one.octets:
+                links = _collections(url, name.prefix, one.sets)
+                metadata = Metadata(lastmod=time_of(one.datestamp), type=TYPE, links=links)
+                batch[path] = Harvested(path=path, octets=one.octets, metadata=metadata, memo=memo)
             else:
                 unreadable = [*unreadable, one.identifier]
         cursor.lacking += page.left_out.count(None)
-        seen = [(quote_path(name.path(one).encode()), memo) for one in unreadable if one is not None]
+        seen = [(uri_of(name.path(one)), memo) for one in unreadable if one is not None]
         if seen:  # they are there, and not to be deleted
             self.feed.catalog.remember(self.feed.name, seen)
         for told, some in (("left out, because it cannot be read", unreadable), ("repaired", page.repaired)):
             for identifier in some:
-                self.listener(
-                    Notice("HW-OAI-13", f"a record was {told}: {identifier or 'without identifier'}", str(name))
-                )
+                what = f"a record was {told}: {identifier or 'without identifier'}"
+                self.listener(Notice("HW-OAI-13", what, str(name)))
         if page.has_other:
             self.listener(Notice("HW-OAI-12", "what is beside the document of an answer was left out", str(name)))
         self.tally.unreadable += len(unreadable)
         self.tally.repaired += len(page.repaired)
         self.tally.records += len(page.records)
-        return doubled
+        new = {hash(one.identifier) for one in page.records} - self._known
+        if len(self._known) < _KNOWN:
+            self._known |= new
+        return len(page.records) - len(new)
 
     def _may_be_empty(self, cursor: Cursor) -> bool:
         """Whether a list that had records may have none: with consent to all deletions, and not because of news."""
         cursor.has_records = not cursor.reading or (self.feed.guard is not None and not self.feed.guard.consents())
         return not cursor.has_records
 
-    def _suspect(self, name: ListName, cursor: Cursor, comparison: OaiComparison) -> None:
+    def _suspect(self, name: ListName, cursor: Cursor) -> None:
         """Begin a comparison because of an answer without records. Raises SourceFault where that was one of it."""
         if cursor.reading:
             what = "the repository has no record any more, where it had some: nothing is deleted"
             raise SourceFault(what, code="HW-OAI-04", where=str(name))
-        if self._now_us() - comparison.ended_us < min(_DAY_SECONDS, self.lists.compare_seconds) * 1e6:
+        if self._age_seconds() < min(_DAY_SECONDS, self.lists.compare_seconds):
             what = "the repository has no record of a time at which it had some: what is new cannot be known"
             raise SourceFault(what, code="HW-OAI-04", where=str(name))
-        self._begin_comparison(comparison)
+        self._begin_comparison()
 
     def _end(self, name: ListName, cursor: Cursor) -> None:
         finish(cursor)
@@ -377,42 +369,35 @@ class OaiHarvester(Harvester):
         if not cursor.has_records:
             self.listener(Notice("HW-OAI-14", "the repository has no records", str(name)))
 
-    def _commit(self, name: ListName, cursor: Cursor, comparison: OaiComparison) -> None:
+    def _commit(self, name: ListName, cursor: Cursor) -> None:
         """Record what came, and how far the list was read. What is gone is only noted."""
-        began = time.monotonic()
+        began, comparison = time.monotonic(), self._comparison
+        found, gone = [one for one in self._batch.values() if one is not None], list[str]()
+        for path, was in held_at(self.feed, (path for path, one in self._batch.items() if one is None)).items():
+            if (left := self._left(was, name)) is None:
+                gone.append(path)
+            else:
+                found.append(left)
+        found = self._with_alternates(found, ())
+        found += self._add_content(found)
         positions = {self.lists.key(name): msgspec.json.encode(cursor)}
-        gone, left = self._told_as_deleted(name, [path for path, one in self._batch.items() if one is None])
-        found = self._with_alternates([*left, *(one for one in self._batch.values() if one is not None)], ())
-        gone += self._add_content(found, (), has_files=comparison.has_files)
         if gone:
-            self.feed.catalog.remember(self.feed.name, [(quote_path(path.encode()), _GONE) for path in gone])
+            self.feed.catalog.remember(self.feed.name, [(uri_of(path), _GONE) for path in gone])
+        if gone or comparison.has_gone:
             comparison.has_gone = True
-            positions |= self._position(comparison)
+            positions[self._position] = msgspec.json.encode(comparison)
         self.tally.add(take_harvested(self.feed, self.folder, found, [], positions))
         self._batch.clear()
         now = time.monotonic()
         self._batch_until = now + min(_BATCH_SECONDS, _COMMITS.pause_after(now - began))
         self.listener(Progress("records", self.tally.records))
 
-    def _told_as_deleted(self, name: ListName, paths: Sequence[str]) -> tuple[list[str], list[Harvested]]:
-        """Those of the paths that a list tells as deleted that are gone; and those that only leave its set, because
-        another set that is harvested had them, without their links to it."""
-        gone, left = list[str](), list[Harvested]()
-        for path, was in zip(paths, self._held(paths), strict=True):
-            if was is None:
-                continue
-            stays = tuple(one for one in was.metadata.links if not self._is_of_set(one, name))
-            others = (other for other in self.lists.names() if other.prefix == name.prefix and other.spec is not None)
-            if any(self._is_of_set(link, other) for other in others for link in stays):
-                left.append(_relinked(was, stays))
-            else:
-                gone.append(path)
-        return gone, left
-
-    def _held(self, paths: Sequence[str]) -> list[Resource | None]:
-        uris = [quote_path(path.encode()) for path in paths]
-        held = self.feed.held(uris)
-        return [held.get(uri) for uri in uris]
+    def _left(self, was: Resource, name: ListName) -> Harvested | None:
+        """What a list tells as deleted, without the links to its set, where another set that is harvested had it."""
+        stays = tuple(one for one in was.metadata.links if not self._is_of_set(one, name))
+        others = [other for other in self.lists.names() if other.prefix == name.prefix]
+        is_there = any(self._is_of_set(link, other) for other in others for link in stays)
+        return _relinked(was, stays) if is_there else None
 
     def _is_of_set(self, link: Link, name: ListName) -> bool:
         """Whether a link leads to the set of a list, or to a part of it."""
@@ -426,74 +411,64 @@ class OaiHarvester(Harvester):
         folders = [file_name(prefix) for prefix in self.lists.prefixes]
         if len(folders) < 2:
             return found
-        there, others = {one.path: one for one in found}, dict[str, list[str]]()
-        for path in (*there, *gone):
-            own, _, name = path.partition("/")
-            others[path] = [quote_path(f"{folder}/{name}".encode()) for folder in folders if folder != own]
-        held, changed = self.feed.held(uri for some in others.values() for uri in some), list[Harvested]()
+        there, changed = {one.path: one for one in found}, list[Harvested]()
+        others = {path: [f"{folder}/{path.partition('/')[2]}" for folder in folders] for path in (*there, *gone)}
+        held = held_at(self.feed, chain.from_iterable(others.values()))
         for path, some in others.items():
-            ours, link = there.get(path), self._link("alternate", quote_path(path.encode()))
-            for other in (held[uri] for uri in some if uri in held and unquote_to_bytes(uri).decode() not in gone):
-                links = _ordered((*(one for one in other.metadata.links if one != link), *([link] if ours else ())))
+            ours, link = there.get(path), self._link("alternate", path)
+            for other in (one for one in some if one in held and one != path and one not in gone):
+                was = held[other]
+                links = _ordered((*(one for one in was.metadata.links if one != link), *([link] if ours else ())))
                 if ours is not None:
-                    more = _ordered((*ours.metadata.links, self._link("alternate", other.uri)))
+                    more = _ordered((*ours.metadata.links, self._link("alternate", other)))
                     ours.metadata = msgspec.structs.replace(ours.metadata, links=more)
-                if links != other.metadata.links:
-                    changed.append(_relinked(other, links))
+                if links != was.metadata.links:
+                    changed.append(_relinked(was, links))
         return [*found, *changed]
 
-    def _link(self, rel: str, uri: str, type_: str | None = TYPE) -> Link:
-        return Link(rel=rel, href=self.feed.locations.absolute(uri), type=type_)
+    def _link(self, rel: str, path: str, type_: str | None = TYPE) -> Link:
+        return Link(rel=rel, href=self.feed.locations.absolute(uri_of(path)), type=type_)
 
-    def _add_content(self, found: list[Harvested], gone: Sequence[str], *, has_files: bool) -> list[str]:
-        """Fetch the files of records that are new or changed, and link them; the paths of those that nothing describes
-        any more.
+    def _add_content(self, found: Sequence[Harvested]) -> list[Harvested]:
+        """Fetch the files of records that are new or changed, and link them to these; returns the files.
 
         A comparison fetches also those of records of which some could not be had, or are not there; with `has_files`
-        all files.
+        all files. What cannot be had stays as it was.
         """
-        if not self.lists.content:
-            return []
-        records = {one.uri: one for one in found if one.octets is not None}
-        held = self.feed.held([*records, *(quote_path(path.encode()) for path in gone)])
-        said = {uri: [one for one in was.metadata.links if one.rel == "describes"] for uri, was in held.items()}
-        files, dropped = dict[str, Harvested](), dict[str, set[str]]()
-        for uri, one in records.items():
-            assert one.octets is not None
-            was, kept = held.get(uri), said.get(uri, [])
-            is_new = was is None or was.metadata.hash != one.metadata.hash
-            if was is not None and not is_new:
-                has_failed = was.memo.endswith(_LACKS_FILES)
-                if was.memo.rstrip(_LACKS_FILES) != one.memo:  # a comparison
-                    is_new = has_files or has_failed or not all(self._is_here(link) for link in kept)
-                one.memo += _LACKS_FILES * has_failed
-            if is_new:
-                fetched, failed = fetch_files(self._repository, self.folder, one.octets, self.lists.content)
+        files = dict[str, Harvested]()
+        records = {one.path: one for one in found if one.octets is not None and self.lists.content}
+        held = held_at(self.feed, records)
+        for path, one in records.items():
+            one.describe()
+            was, octets = held.get(path), one.octets or b""
+            kept = [] if was is None else [link for link in was.metadata.links if link.rel == "describes"]
+            has_failed = was is not None and was.memo.endswith(_LACKS_FILES)
+            is_same = was is not None and was.metadata.hash == one.metadata.hash
+            if is_same and was is not None and was.memo.rstrip(_LACKS_FILES) != one.memo:  # a comparison
+                is_same = not (has_failed or self._comparison.has_files) and all(map(self._is_here, kept))
+            if not is_same:
+                fetched, failed = fetch_files(self._repository, self.folder, octets, self.lists.content)
                 for what in failed:
-                    self.listener(Notice("HW-OAI-13", f"a file of a record cannot be had: {what}", one.path))
+                    self.listener(Notice("HW-OAI-13", f"a file of a record cannot be had: {what}", path))
                 self.tally.failed_files += len(failed)
-                one.memo = one.memo.rstrip(_LACKS_FILES) + _LACKS_FILES * bool(failed)
                 files |= {file.path: file for file in fetched}
-                new = [self._link("describes", file.uri, file.metadata.type) for file in fetched]
-                kept = [*new, *(one for one in kept if failed and one.href not in {link.href for link in new})]
+                new = [self._link("describes", file.path, file.metadata.type) for file in fetched]
+                addresses, has_failed = {link.href for link in new}, bool(failed)
+                left = [link for link in kept if link.href not in addresses]
+                self._comparison.has_gone |= bool(left) and not failed
+                kept = new + left * has_failed
+            one.memo += _LACKS_FILES * has_failed
             one.metadata = msgspec.structs.replace(one.metadata, links=_ordered((*one.metadata.links, *kept)))
-            said[uri] = [link for link in said.get(uri, []) if link.href not in {link.href for link in kept}]
-        for uri, links in said.items():  # what a record does not describe any more
-            for link in links:
-                dropped.setdefault(self.feed.locations.link(link.href), set()).add(uri)
-        about = self.feed.state.about(dropped) if dropped else {}
-        found += files.values()
-        alone = [uri for uri, by in dropped.items() if not {one for _, one in about.get(uri, ())} - by]
-        return [path for path in (unquote_to_bytes(uri).decode() for uri in alone) if path not in files]
+        return [*files.values()]
 
     def _is_here(self, link: Link) -> bool:
-        return (self.folder / unquote_to_bytes(self.feed.locations.link(link.href)).decode()).is_file()
+        return (self.folder / path_of(self.feed.locations.link(link.href))).is_file()
 
 
 def _relinked(resource: Resource, links: tuple[Link, ...]) -> Harvested:
     """A resource with other links; its file stays."""
-    metadata, path = msgspec.structs.replace(resource.metadata, links=links), unquote_to_bytes(resource.uri).decode()
-    return Harvested(path=path, octets=None, metadata=metadata, memo=resource.memo)
+    metadata = msgspec.structs.replace(resource.metadata, links=links)
+    return Harvested(path=path_of(resource.uri), octets=None, metadata=metadata, memo=resource.memo)
 
 
 def _ordered(links: tuple[Link, ...]) -> tuple[Link, ...]:

@@ -118,39 +118,41 @@ def read_page(body: bytes, headers: Mapping[str, str], *, metadata_only: bool = 
 
 
 @lru_cache(maxsize=256)
-def _tags(name: bytes) -> re.Pattern[bytes]:
+def _pattern(name: bytes) -> re.Pattern[bytes]:
     """Finds tags with this name, and what may look like one and is none: comments, CDATA and instructions."""
+    name = re.escape(name)
+    first, last = rb"%b(?:\s(?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+|/)?>" % name, rb"/%b\s*>" % name
     others = rb"!--.*?(?:-->|\Z)|!\[CDATA\[.*?(?:\]\]>|\Z)|\?.*?(?:\?>|\Z)"
-    return re.compile(
-        rb"(?s:<(?:%b|(/?)%b(?:\s(?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+|/)?>))" % (others, re.escape(name))
-    )
+    return re.compile(rb"(?s:<(?:%b|%b|%b))" % (first, last, others))
+
+
+def _tags(text: bytes, name: bytes, at: int = 0) -> Iterator[re.Match[bytes]]:
+    """The tags with this name behind a place."""
+    return (tag for tag in _pattern(name).finditer(text, at) if text[tag.start() + 1] not in b"!?")
 
 
 def _cut(text: bytes, name: bytes, at: int = 0) -> Iterator[tuple[int, int, int]]:
     """Where the elements with this name behind a place begin, where their first tags end, and where they end; without
     those within another one of them."""
     depth, begin, inside = 0, 0, 0
-    while (tag := _tags(name).search(text, at)) is not None:
-        at = tag.end()
-        if tag[1] is None:
-            continue
-        if tag[1]:
+    for tag in _tags(text, name, at):
+        start, end = tag.span()
+        if text.startswith(b"</", start):
             depth -= 1
         else:
             if depth == 0:
-                begin, inside = tag.span()
-            depth += not text.endswith(b"/>", 0, at)
+                begin, inside = start, end
+            depth += not text.endswith(b"/>", 0, end)
         if depth == 0:
-            yield begin, inside, at
+            yield begin, inside, end
         elif depth < 0:  # of an element that began before
             return
 
 
 def _read_records(page: OaiPage, text: bytes, prefix: bytes, *, metadata_only: bool) -> bytes:
     """Read the records of an answer; returns it without them."""
-    opened = next((tag for tag in _tags(b"%bListRecords" % prefix).finditer(text) if tag[1] == b""), None)
-    root = _tags(b"%bOAI-PMH" % prefix).match(text)
-    if opened is None or root is None:
+    root, opened = (next(_tags(text, prefix + name), None) for name in (b"OAI-PMH", b"ListRecords"))
+    if root is None or opened is None:
         return text
     outside, is_sound, header = _namespaces(root[0]) | _namespaces(opened[0]), _is_well_formed(text), _header(prefix)
     first_tags, rest, at = dict[bytes, bytes](), list[bytes](), 0
@@ -201,7 +203,7 @@ def _record(octets: bytes, header: re.Match[bytes] | None) -> OaiRecord:
 
 def _metadata(octets: bytes, prefix: bytes) -> bytes:
     """The element in the metadata of a record; empty where there is none."""
-    first = _tags(b"%brecord" % prefix).match(octets)
+    first = next(_tags(octets, b"%brecord" % prefix), None)
     metadata = first and next(_cut(octets, b"%bmetadata" % prefix, first.end()), None)
     child = metadata and _CHILD.match(octets, *metadata[1:])
     if not (first and metadata and child):
