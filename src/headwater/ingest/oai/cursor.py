@@ -1,8 +1,8 @@
 """How far one list of a repository was read, as values: windows of time, resumption tokens, and what is asked next.
 
 A harvest reads windows one after the other, each by a chain of tokens. The next harvest begins at the time that the
-repository told when this one began, less an overlap; the times of records have no part in it. Where a chain ends before
-all is there, its window is read again in two halves.
+repository told before this one, less an overlap; the times of records have no part in it. Where a chain ends before all
+is there, its window is read again in two halves.
 """
 
 import datetime as dt
@@ -94,15 +94,11 @@ class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RepositoryTimes(msgspec.Struct, frozen=True):
-    """The times of a repository: its granule, the earliest datestamp, and what time it is there.
-
-    `is_told`: the answer told that time; else it is a guess.
-    """
+    """The times of a repository: its granule, the earliest datestamp, and what time it was there at the last answer."""
 
     granule: dt.timedelta
     earliest: dt.datetime
     now: dt.datetime
-    is_told: bool = True
 
     def text(self, at: dt.datetime) -> str:
         """A time as the repository takes it."""
@@ -115,11 +111,13 @@ class RepositoryTimes(msgspec.Struct, frozen=True):
         return at.replace(hour=0, minute=0, second=0) if self.granule == DAY else at
 
 
-def begin(cursor: Cursor, comparison: int, times: RepositoryTimes) -> None:
-    """Begin a harvest, unless one is under way: of everything where this list was not read for the comparison."""
-    is_full = cursor.full != comparison
+def begin(cursor: Cursor, comparison: int, times: RepositoryTimes) -> str | None:
+    """Begin a harvest, unless one is under way: of everything where this list was not read for the comparison, or the
+    repository's clock was set back. Returns what the user should know."""
+    is_back = cursor.since is not None and times.now < cursor.since - _OVERLAP
+    is_full = is_back or cursor.full != comparison
     if cursor.windows and (cursor.reading == comparison or not is_full):
-        return
+        return None
     start, is_sure = None, cursor.has_records
     if is_full:
         cursor.newest = None
@@ -129,9 +127,10 @@ def begin(cursor: Cursor, comparison: int, times: RepositoryTimes) -> None:
             start = min(start, times.whole(cursor.newest))
         is_sure = cursor.newest is not None and start <= cursor.newest
     cursor.at_newest = 0 if is_sure else cursor.at_newest
-    cursor.reading, cursor.began, cursor.windows, cursor.chain = comparison * is_full, None, (Window(start),), Chain()
+    cursor.reading, cursor.began = comparison * is_full, times.now
+    cursor.windows, cursor.chain, cursor.is_sure = (Window(start),), Chain(), is_sure
     cursor.total = cursor.limit = cursor.lacking = cursor.doubtful = 0
-    cursor.is_sure = is_sure
+    return "the clock of the repository was set back: everything is read again" if is_back else None
 
 
 def query(cursor: Cursor, prefix: str, set_: str | None, times: RepositoryTimes) -> dict[str, str]:
@@ -150,8 +149,6 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
     Raises SourceFault where tokens repeat: then the cursor is at the start of the window again.
     """
     chain = cursor.chain
-    if (told := _answered(cursor, times)) is not None:
-        return told
     chain.pages += 1
     chain.received += len(page.records) + len(page.left_out)
     chain.doubled += doubled
@@ -198,7 +195,7 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
     chain = cursor.chain
     if chain.token is None:
         if refused is Refused.EMPTY:
-            return _answered(cursor, times) or _end_chain(cursor, times)
+            return _end_chain(cursor, times)
         halves = cursor.windows[0].halves(times.earliest, times.now, times)
         if not halves:
             return ""
@@ -212,15 +209,6 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
     if refused is Refused.TOKEN:
         return _end_chain(cursor, times, is_doubtful=True)
     return _divide(cursor, times) or ""
-
-
-def _answered(cursor: Cursor, times: RepositoryTimes) -> str | None:
-    """Note when the harvest began; begin it anew where the repository's clock was set back since the last one."""
-    window, cursor.began = cursor.windows[0], cursor.began or times.now
-    if window.start is None or not times.is_told or times.now >= window.start or cursor.reading:
-        return None
-    cursor.full, cursor.windows = -1, ()
-    return "the clock of the repository was set back: everything is read again"
 
 
 def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = False) -> str | None:
@@ -261,7 +249,8 @@ def _divide(cursor: Cursor, times: RepositoryTimes) -> str | None:
 
 def finish(cursor: Cursor) -> None:
     """Note that a harvest is complete."""
-    cursor.since = cursor.began or cursor.since
+    if cursor.reading or cursor.since is None or cursor.began is None or cursor.began > cursor.since:
+        cursor.since = cursor.began  # else the clock goes wrong, which is seen by the next harvest
     cursor.full = cursor.reading or cursor.full
     cursor.is_incomplete = cursor.lacking > 0 if cursor.reading else cursor.is_incomplete
-    cursor.reading, cursor.began = 0, None
+    cursor.reading = 0

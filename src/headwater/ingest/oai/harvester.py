@@ -46,7 +46,7 @@ from headwater.ingest.oai.cursor import (
     take_refusal,
 )
 from headwater.ingest.oai.pages import OaiPage, time_of
-from headwater.ingest.oai.repository import OaiRepository, RefusedRequest, RepositoryDescription
+from headwater.ingest.oai.repository import OaiRepository, RefusedRequest
 from headwater.ingest.push.feed import BATCH, Feed
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.retry import TimeShare
@@ -61,7 +61,7 @@ _BATCH_SECONDS: Final = 1.0  # … and so much work is done again at most after 
 _GONE: Final = b"0"  # the memo of what was told as deleted
 _LACKS_FILES: Final = b"+"  # the end of the memo of a record of which files could not be had
 _LONGEST_SPEC: Final = 200  # characters of a set's name in a link
-_DAY_SECONDS: Final = 86_400.0  # how long `Identify` holds, and between comparisons because of empty answers
+_DAY_SECONDS: Final = 86_400.0  # between comparisons because of empty answers
 _KNOWN: Final = 2_000_000  # records of a chain of which it is noticed when they come twice
 _POLICIES: Final = {
     "persistent": "the repository announces all deletions",
@@ -135,8 +135,7 @@ class OaiHarvester(Harvester):
     def __post_init__(self) -> None:
         self.tally = HarvestTally()
         self._open: OaiRepository | None = None
-        self._about: RepositoryDescription | None = None
-        self._about_until = self._batch_until = 0.0
+        self._batch_until = 0.0
         self._batch = dict[str, Harvested | None]()  # what is recorded next, by path; None: deleted
         self._known = set[int]()
         self._comparison = OaiComparison()
@@ -155,11 +154,11 @@ class OaiHarvester(Harvester):
         """What a harvest will take, as the first answers tell; records nothing, and asks `most` times at most."""
         names, sizes, octets = self.lists.names(), list[int | None](), 0.0
         try:
-            about, requests, began = self._described(), 0, time.monotonic()
+            repository, requests, began = self._described(), 0, time.monotonic()
             for name in names[: most - 1]:
-                cursor, times = self._cursor(name), about.times(None, self.feed.clock())
+                cursor, times = self._cursor(name), repository.times
                 begin(cursor, -1 if compare else cursor.full or -1, times)
-                page = self._repository.ask(query(cursor, name.prefix, name.spec, times))
+                page = repository.ask(query(cursor, name.prefix, name.spec, times))
                 if isinstance(page, RefusedRequest):
                     if page.kind is not Refused.EMPTY:
                         raise page.fault
@@ -174,9 +173,9 @@ class OaiHarvester(Harvester):
             self.close()
         share, is_known = len(names) / len(sizes), None not in sizes
         return HarvestEstimate(
-            repository=about.name,
-            deletions=about.deletions,
-            granularity="day" if about.granule == DAY else "second",
+            repository=repository.name,
+            deletions=repository.deletions,
+            granularity="day" if repository.times.granule == DAY else "second",
             lists=len(names),
             lists_asked=len(sizes),
             records=round(sum(filter(None, sizes)) * share) if is_known else None,
@@ -190,13 +189,13 @@ class OaiHarvester(Harvester):
     def steps(self, *, compare: bool) -> Iterator[None]:
         """The harvest that is due, in steps of about a second."""
         self.feed.catalog.create(self.feed.name)
-        about, number, failed = self._described(), 0, None
-        self._begin_if_due(about, is_wanted=compare)
+        number, failed, repository = 0, None, self._described()
+        self._begin_if_due(repository.deletions, is_wanted=compare)
         while number != self._comparison.number:  # another one is begun where an answer is suspicious
             number, failed = self._comparison.number, None
             for name in self.lists.names():
                 try:
-                    yield from self._read(name, about)
+                    yield from self._read(name, repository)
                 except NoAnswer:
                     raise
                 except SourceFault as fault:  # of this list: the others go on
@@ -207,17 +206,12 @@ class OaiHarvester(Harvester):
         if not self.feed.is_open:
             self.feed.open()
 
-    @property
-    def _repository(self) -> OaiRepository:
-        if self._open is None:
-            wait = self.longest_wait_seconds
-            self._open = OaiRepository(self.lists.url, stop=self.stop, longest_wait_seconds=wait)
+    def _described(self) -> OaiRepository:
+        """The repository, after it was asked what it says of itself."""
+        wait = self.longest_wait_seconds
+        self._open = OaiRepository(self.lists.url, stop=self.stop, longest_wait_seconds=wait)
+        self._open.describe(self.feed.clock())
         return self._open
-
-    def _described(self) -> RepositoryDescription:
-        if self._about is None or time.monotonic() > self._about_until:
-            self._about, self._about_until = self._repository.describe(), time.monotonic() + _DAY_SECONDS
-        return self._about
 
     def _cursor(self, name: ListName) -> Cursor:
         with suppress(UnknownSet):  # nothing was recorded yet
@@ -227,12 +221,12 @@ class OaiHarvester(Harvester):
 
     # comparisons
 
-    def _begin_if_due(self, about: RepositoryDescription, *, is_wanted: bool) -> None:
+    def _begin_if_due(self, deletions: str, *, is_wanted: bool) -> None:
         """Begin a comparison where that is wanted or due; else go on with the newest one."""
         found = self.feed.state.position(self._position)
         self._comparison = now = OaiComparison() if found is None else from_json(found, OaiComparison)
         if found is None:
-            self.listener(Notice("HW-OAI-11", _POLICIES[about.deletions], self.lists.url))
+            self.listener(Notice("HW-OAI-11", _POLICIES[deletions], self.lists.url))
         is_old = self._age_seconds() >= self.lists.compare_seconds
         if (now.is_over and (is_old or is_wanted)) or (is_wanted and (is_old or not now.has_files)):
             self._begin_comparison(has_files=is_wanted)
@@ -280,31 +274,27 @@ class OaiHarvester(Harvester):
 
     # one list
 
-    def _read(self, name: ListName, about: RepositoryDescription) -> Iterator[None]:
+    def _read(self, name: ListName, repository: OaiRepository) -> Iterator[None]:
         """Read a list to its end."""
-        cursor, is_fresh, times = self._cursor(name), False, about.times(None, self.feed.clock())
-        begin(cursor, self._comparison.number, times)
-        self._known.clear()
+        cursor, is_fresh = self._cursor(name), False
+        told = begin(cursor, self._comparison.number, repository.times)
         while cursor.windows:
-            if cursor.chain.pages == 0:
+            if told:
+                self.listener(Notice("HW-OAI-12", told, str(name)))
+            if cursor.chain.pages == 0 or not is_fresh:
                 self._known.clear()
             try:
-                asked = query(cursor, name.prefix, name.spec, times)
-                page = self._repository.ask(asked, metadata_only=self.lists.metadata_only)
-                times = about.times(page.responded_at, self.feed.clock())
+                asked = query(cursor, name.prefix, name.spec, repository.times)
+                page = repository.ask(asked, metadata_only=self.lists.metadata_only)
                 if isinstance(page, RefusedRequest):
-                    told = take_refusal(cursor, page.kind, times, is_fresh=is_fresh)
+                    told = take_refusal(cursor, page.kind, repository.times, is_fresh=is_fresh)
                     if told == "":
                         raise page.fault
                 else:
-                    told = take_page(cursor, page, self._take(page, cursor, name), times)
+                    told = take_page(cursor, page, self._take(page, cursor, name), repository.times)
             except SourceFault:  # the next harvest goes on where the cursor is now
                 self._commit(name, cursor)
                 raise
-            if told:
-                self.listener(Notice("HW-OAI-12", told, str(name)))
-            if cursor.full < 0 and not cursor.reading:
-                begin(cursor, self._comparison.number, times)
             is_fresh = True
             if not cursor.windows:
                 if not cursor.total and cursor.is_sure and not self._may_be_empty(cursor):
@@ -447,7 +437,8 @@ class OaiHarvester(Harvester):
             if is_same and was is not None and was.memo.rstrip(_LACKS_FILES) != one.memo:  # a comparison
                 is_same = not (has_failed or self._comparison.has_files) and all(map(self._is_here, kept))
             if not is_same:
-                fetched, failed = fetch_files(self._repository, self.folder, octets, self.lists.content)
+                assert self._open is not None
+                fetched, failed = fetch_files(self._open, self.folder, octets, self.lists.content)
                 for what in failed:
                     self.listener(Notice("HW-OAI-13", f"a file of a record cannot be had: {what}", path))
                 self.tally.failed_files += len(failed)

@@ -27,26 +27,13 @@ class RefusedRequest(msgspec.Struct, frozen=True):
 
     kind: Refused
     fault: SourceFault
-    responded_at: dt.datetime | None = None
-
-
-class RepositoryDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What the repository says of itself: `deletions` are persistent, transient or no."""
-
-    name: str
-    deletions: str
-    granule: dt.timedelta
-    earliest: dt.datetime
-
-    def times(self, responded_at: dt.datetime | None, now: dt.datetime) -> RepositoryTimes:
-        """The times of an answer; one that does not tell its time is taken for a day old."""
-        return RepositoryTimes(self.granule, self.earliest, responded_at or now - DAY, responded_at is not None)
 
 
 class OaiRepository:
-    """The repository with the base URL `url`. Methods raise SourceFault.
+    """The repository with the base URL `url`, as `describe` has found it; `times` are those of the last answer.
 
-    A `Retry-After` of up to `longest_wait_seconds` is waited for.
+    `deletions` are persistent, transient or no. Methods raise SourceFault. A `Retry-After` of up to
+    `longest_wait_seconds` is waited for.
     """
 
     def __init__(
@@ -60,6 +47,8 @@ class OaiRepository:
             raise UsageFault("not the base URL of a repository", where=url[:200])
         self.url = url.partition("#")[0]
         self.requests = 0
+        self.name, self.deletions = "", "no"
+        self.times = RepositoryTimes(SECOND, _EARLIEST, _EARLIEST)
         self._transport = Transport(
             TransportOptions(
                 concurrency=1,
@@ -93,31 +82,33 @@ class OaiRepository:
             try:
                 page = read_page(answer.body, answer.headers, metadata_only=metadata_only)
             except BadPage as bad:
-                if answer.ok and is_last:
+                if not answer.ok:
+                    return _refused_by_status(asked, answer.status, uri)
+                if is_last:
                     bad.where = uri
                     raise
-                page = None
-            if not answer.ok and (page is None or page.error is None):
-                return _refused_by_status(asked, answer.status, uri)
-            if page is not None and page.error is not None and not page.records:
+                continue
+            self.times = msgspec.structs.replace(self.times, now=page.responded_at or self.times.now)
+            if page.error is not None and not page.records:
                 return _refused(asked, page, uri)
-            if page is not None and (is_last or page.token is None or page.token != token):
+            if not answer.ok:
+                return _refused_by_status(asked, answer.status, uri)
+            if is_last or token is None or page.token != token:
                 return page
         raise AssertionError  # the last try returns or raises
 
-    def describe(self) -> RepositoryDescription:
-        """What the repository says of itself."""
+    def describe(self, now: dt.datetime) -> None:
+        """Ask what the repository says of itself. One that does not tell its time is taken for a day behind `now`."""
+        self.times = RepositoryTimes(SECOND, _EARLIEST, now - DAY)
         page = self.ask({"verb": "Identify"})
         if isinstance(page, RefusedRequest):
             raise page.fault
         said = page.values
-        deletions = said.get("deletedRecord", "").strip().lower()
-        return RepositoryDescription(
-            name=said.get("repositoryName", ""),
-            deletions=deletions if deletions in ("persistent", "transient") else "no",
-            granule=SECOND if "T" in said.get("granularity", "") else DAY,
-            earliest=max(time_of(said.get("earliestDatestamp", "")) or _EARLIEST, _EARLIEST),
-        )
+        self.name, deletions = said.get("repositoryName", ""), said.get("deletedRecord", "").strip().lower()
+        self.deletions = deletions if deletions in ("persistent", "transient") else "no"
+        granule = SECOND if "T" in said.get("granularity", "") else DAY
+        earliest = max(time_of(said.get("earliestDatestamp", "")) or _EARLIEST, _EARLIEST)
+        self.times = RepositoryTimes(granule, earliest, self.times.now)
 
 
 def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> RefusedRequest:
@@ -135,9 +126,9 @@ def _refused(asked: Mapping[str, str], page: OaiPage, uri: str) -> RefusedReques
     code, text = page.error or ("", "")
     fault = SourceFault(f"the repository answers {code}: {text[:300]!a}", code="HW-OAI-03", where=uri)
     if code == "noRecordsMatch":
-        return RefusedRequest(Refused.EMPTY, fault, page.responded_at)
+        return RefusedRequest(Refused.EMPTY, fault)
     if "resumptionToken" in asked:
-        return RefusedRequest(Refused.TOKEN, fault, page.responded_at)
+        return RefusedRequest(Refused.TOKEN, fault)
     if code == "badArgument" and "metadataPrefix" in asked:
-        return RefusedRequest(Refused.REQUEST, fault, page.responded_at)
+        return RefusedRequest(Refused.REQUEST, fault)
     raise fault
