@@ -36,7 +36,7 @@ LINES = {
     "datasets": 385,
     "files": 1_351,
     "http": 5_302,
-    "ingest": 8_966,
+    "ingest": 8_932,
     "notify": 3_556,
     "packages": 1_171,
     "patches": 434,
