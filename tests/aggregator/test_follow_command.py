@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -123,6 +124,47 @@ def test_check_tries_everything_and_writes_nothing(program: Program) -> None:
     assert b"unknown key: evry (did you mean every?)" in done.stderr
 
 
+UNUSABLE = """
+listen = "127.0.0.1:{port}"
+[publish]
+listen = "127.0.0.1:{port}"
+[[sink]]
+name = "index"
+kind = "command"
+command = "headwater-has-no-such-command"
+[[alert]]
+name = "page"
+kind = "command"
+on = "dead"
+command = "headwater-has-no-such-command --now"
+[[alert]]
+name = "mail"
+kind = "mail"
+on = "dead"
+mail = "operator@example.org"
+smtp = "127.0.0.1:{closed}"
+"""
+
+
+def test_check_tries_addresses_commands_and_mail_servers(program: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        program.write(UNUSABLE.format(port=port, closed=closed.getsockname()[1]))
+        done = run_here("follow", program.file, "--check", "--json")
+    told = [(one["what"].partition(":")[0], one["where"]) for one in json.loads(done.stdout)["faults"]]
+    assert done.returncode == 6
+    assert told == [
+        ("there is no command 'headwater-has-no-such-command'", "index"),
+        ("there is no command 'headwater-has-no-such-command'", "page"),
+        ("the alert mail could not be delivered", "mail"),
+        ("the address is in use", f"127.0.0.1:{port}"),
+        ("the address is in use", f"127.0.0.1:{port}"),
+    ]
+    assert b"error: there is no command" in done.stderr
+    assert not program.state.exists()
+
+
 def test_a_file_is_read_again_by_sighup_and_a_broken_one_is_told(program: Program) -> None:
     program.many.add("a")
     program.write()
@@ -138,7 +180,7 @@ def test_a_file_is_read_again_by_sighup_and_a_broken_one_is_told(program: Progra
             before = len(store.runs("a", 200))
             until(lambda: len(store.runs("a", 200)) > before, SECONDS)
         program.file.write_text(whole)
-        program.write()
+        program.write('listen = "127.0.0.1:0"')
         process.send_signal(signal.SIGHUP)
         until(lambda: program.has_life("b", Life.FOLLOWING), SECONDS)
         process.terminate()
@@ -146,6 +188,7 @@ def test_a_file_is_read_again_by_sighup_and_a_broken_one_is_told(program: Progra
     assert b"not TOML" in err
     assert b"the configuration that was read before stays in force" in err
     assert b"the configuration was read again" in err
+    assert b"listen and [publish] are used when the service is started again" in err
 
 
 def test_sigterm_ends_it_within_ten_seconds(program: Program) -> None:

@@ -36,6 +36,7 @@ from tests.support.serving import request
 from tests.support.waiting import until
 
 NOW = dt.datetime(2026, 12, 1, 12, tzinfo=dt.UTC)
+DESCRIBED = {"content": "{stem}.pdf", "record": "{stem}.xml"}
 ALL = SyncOptions(max_delete=1.0)
 
 
@@ -83,7 +84,7 @@ def test_a_set_keeps_its_name_whatever_comes_besides() -> None:
 
 
 def test_the_configuration_is_one_of_a_source(tmp_path: Path) -> None:
-    rule = PublishRule(title='A "title" \x7f\\', set={"sitemap": True, "retention_seconds": 60})
+    rule = PublishRule(title='A "title" \x7f\\', set={"sitemap": True, "described": [DESCRIBED]})
     source = FollowedSource(name="museum", url="http://museum.example/", tags=("de", "Old Maps"))
     config = AggregatorConfig(path=tmp_path / "a.toml", state=tmp_path, sources=(source,), publish=rule)
     sets = [RepublishedSet("museum", "museum", "files", "Muse\u00fcm")]
@@ -92,7 +93,8 @@ def test_the_configuration_is_one_of_a_source(tmp_path: Path) -> None:
     assert tomllib.loads(text)["title"] == rule.title
     (tmp_path / "source.toml").write_text(text)
     read = read_config(tmp_path / "source.toml")
-    assert (read.sets[0].copy, read.sets[0].sitemap) == (str(tmp_path / "museum"), True)
+    (one,) = read.sets
+    assert (one.copy, one.sitemap, one.described[0].record) == (str(tmp_path / "museum"), True, "{stem}.xml")
     assert read.groups == {"de": ("museum",), "old-maps": ("museum",)}
 
 

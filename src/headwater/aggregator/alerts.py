@@ -16,6 +16,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
@@ -219,18 +220,31 @@ def deliver(rule: AlertRule, message: AlertMessage) -> None:
     A command gets the message as JSON on its standard input, and its first line in HEADWATER_SUBJECT.
     """
     body = msgspec.json.encode(message)
-    try:
+    with _faults_of(rule, message.subject):
         if rule.kind == "command":
             told = {"HEADWATER_ALERT": message.rule, "HEADWATER_SUBJECT": message.subject.replace("\0", "")}
             run_command(shlex.split(rule.command or ""), body, SECONDS, told)
         elif rule.kind == "webhook":
             post_signed(rule.url or "", body, rule.secret, SECONDS)
         else:
-            _mail(rule, message)
+            with _mail_server(rule) as client:
+                client.send_message(mail_of(rule, message))
+
+
+def check_mail(rule: AlertRule) -> None:
+    """Ask the mail server of a rule whether it would take mails; it gets none. Raises AlertNotDelivered."""
+    with _faults_of(rule, rule.name), _mail_server(rule):
+        pass
+
+
+@contextmanager
+def _faults_of(rule: AlertRule, where: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, smtplib.SMTPException, HeadwaterError) as cause:
         said = cause.what if isinstance(cause, HeadwaterError) else (str(cause) or type(cause).__name__)[:_LONGEST]
         what = f"the alert {rule.name} could not be delivered: {said}"
-        raise AlertNotDelivered(what, where=message.subject) from cause
+        raise AlertNotDelivered(what, where=where) from cause
 
 
 def mail_of(rule: AlertRule, message: AlertMessage) -> email.message.EmailMessage:
@@ -246,8 +260,9 @@ def mail_of(rule: AlertRule, message: AlertMessage) -> email.message.EmailMessag
     return made
 
 
-def _mail(rule: AlertRule, message: AlertMessage) -> None:
-    """Send a mail by `smtp`: `host`, `host:25`, `smtp://user:password@host:587` or `smtps://…`."""
+@contextmanager
+def _mail_server(rule: AlertRule) -> Iterator[smtplib.SMTP]:
+    """The mail server of `smtp`: `host`, `host:25`, `smtp://user:password@host:587` or `smtps://…`."""
     text = rule.smtp or "localhost"
     parts = urlsplit(text if "://" in text else f"smtp://{text}")
     host, context = parts.hostname or "localhost", ssl.create_default_context()
@@ -264,7 +279,7 @@ def _mail(rule: AlertRule, message: AlertMessage) -> None:
             if parts.scheme == "smtp" and not client.has_extn("starttls") and host != "localhost":
                 raise ValueError("the mail server offers no TLS, and gets no password without it")
             client.login(unquote(parts.username), unquote(parts.password or ""))
-        client.send_message(mail_of(rule, message))
+        yield client
 
 
 class AlertService:

@@ -146,7 +146,15 @@ class PublishRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         """Raises UsageFault."""
+        from headwater.source.config import config_of  # takes the rooms of a source along
+
         listen_address(self.listen)
+        config_of(self.source(Path("state"), "http://localhost", [{"copy": "copy"}]), Path("source"))
+
+    def source(self, state: Path, base_url: str, sets: list[dict[str, str]]) -> dict[str, Any]:
+        """The configuration of the source that publishes these sets."""
+        whole = {"state": str(state), "base_url": self.base_url or base_url, "title": self.title or None}
+        return {key: value for key, value in whole.items() if value} | {"set": [self.set | one for one in sets]}
 
 
 class ServiceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,6 +187,12 @@ class AggregatorConfig(ServiceKeys, frozen=True, kw_only=True):
     def home(self) -> Path:
         """The folder of what the service remembers."""
         return self.state / ".aggregator"
+
+    @property
+    def addresses(self) -> tuple[str | None, ...]:
+        """What a service goes by from its start to its end: where it listens, and where it publishes."""
+        publish = self.publish
+        return (self.listen, *(() if publish is None else (publish.listen, publish.base_url)))
 
     def source(self, name: str) -> FollowedSource | None:
         """The source of this name."""

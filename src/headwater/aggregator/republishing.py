@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, PublishRule, listen_address
 from headwater.aggregator.store import AggregatorStore, Life, Retirement, SourceState
@@ -112,20 +112,22 @@ def groups_of(sets: Sequence[RepublishedSet], sources: Sequence[FollowedSource])
 
 def source_configuration(config: AggregatorConfig, rule: PublishRule, base_url: str, sets: list[RepublishedSet]) -> str:
     """The configuration of the source that publishes these sets, as TOML."""
-    whole: dict[str, Any] = {"state": str(config.home / FOLDER / "state"), "base_url": base_url}
-    whole |= {"title": rule.title} if rule.title else {}
-    lines = [f"{key} = {_toml(value)}" for key, value in whole.items()]
+    tables = [
+        {"name": one.name, "title": one.title, "copy": str(config.state / one.source), "copy_set": one.copy_set}
+        for one in sets
+    ]
+    whole = rule.source(config.home / FOLDER / "state", base_url, tables)
     if groups := groups_of(sets, config.sources):
-        lines += ["[groups]", *(f"{_toml(name)} = {_toml(names)}" for name, names in sorted(groups.items()))]
-    for one in sets:
-        copy = str(config.state / one.source)
-        told = {"name": one.name, "title": one.title, "copy": copy, "copy_set": one.copy_set, **rule.set}
-        lines += ["[[set]]", *(f"{_toml(key)} = {_toml(value)}" for key, value in told.items())]
-    return "\n".join([*lines, ""])
+        whole["groups"] = groups
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in whole.items())
 
 
 def _toml(value: object) -> str:
-    """A text, number, truth value or list of these, as TOML has it, which JSON is but for one character."""
+    """A value as TOML has it in one line: as JSON, but for tables and one character."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value).replace("\x7f", "\\u007f")
 
 
@@ -138,7 +140,8 @@ class Republisher:
     def __init__(self, config: AggregatorConfig, store: AggregatorStore, listener: Listener) -> None:
         self._store = store
         self._listener = listener
-        self._rule = _rule_of(config)
+        assert config.publish is not None
+        self._rule = config.publish
         self._socket = listen(*listen_address(self._rule.listen))
         self.url = (self._rule.base_url or address_url(self._socket)).rstrip("/")
         self._config = config
@@ -236,16 +239,8 @@ class Republisher:
 
     def _started(self, configuration: Path) -> subprocess.Popen[bytes]:
         number = self._socket.fileno()
-        command = [
-            sys.executable,
-            "-m",
-            "headwater",
-            "serve",
-            str(configuration),
-            "--quiet",
-            "--inherited",
-            str(number),
-        ]
+        options = ["serve", str(configuration), "--quiet", "--inherited", str(number)]
+        command = [sys.executable, "-m", "headwater", *options]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[number])
 
     def _stop_process(self) -> None:
@@ -259,8 +254,3 @@ class Republisher:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _rule_of(config: AggregatorConfig) -> PublishRule:
-    assert config.publish is not None
-    return config.publish

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
+from headwater.aggregator.alerts import check_mail
+from headwater.aggregator.configuration import (
+    AggregatorConfig,
+    BadAggregation,
+    FollowedSource,
+    SinkConfig,
+    listen_address,
+)
+from headwater.aggregator.sink_kinds import opened
 from headwater.aggregator.source_run import RunWarnings, faults_of, reason_of, shared_transport
+from headwater.aggregator.status import LOCK
 from headwater.errors import Exit, HeadwaterError
+from headwater.http.server import listen
 from headwater.spec.records import ToDict
+from headwater.sync.copy_status import is_locked
 from headwater.sync.reports import SyncReport
 from headwater.sync.run import SyncTask, synchronise
 
@@ -51,6 +65,35 @@ class SourceTrial(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     exit_status: int = Exit.DONE
     reason: str = ""
     code: str | None = None
+
+
+def try_service(config: AggregatorConfig) -> Iterator[HeadwaterError]:
+    """What else of a configuration cannot be used: sinks, alerts, commands, addresses. Nobody is told anything.
+
+    Addresses are tried where no service works by the configuration now.
+    """
+    checks: list[Callable[[], None]] = [partial(_check_sink, one, config.state) for one in config.sinks]
+    for one in config.alerts:
+        as_sink = SinkConfig(name=one.name, kind=one.kind, command=one.command, url=one.url)
+        checks.append(partial(check_mail, one) if one.kind == "mail" else partial(_check_sink, as_sink, config.state))
+    if not is_locked(config.home / LOCK):
+        listens = (config.listen, None if config.publish is None else config.publish.listen)
+        checks += [partial(_check_address, text) for text in listens if text is not None]
+    for check in checks:
+        try:
+            check()
+        except HeadwaterError as fault:
+            yield fault
+
+
+def _check_sink(sink: SinkConfig, state: Path) -> None:
+    opened(sink, state).close()
+    if sink.kind == "command" and shutil.which(word := shlex.split(sink.command or "")[0]) is None:
+        raise BadAggregation(f"there is no command {word!r:.100}", where=sink.name)
+
+
+def _check_address(text: str) -> None:
+    listen(*listen_address(text)).close()
 
 
 def try_sources(config: AggregatorConfig) -> Iterator[SourceTrial]:

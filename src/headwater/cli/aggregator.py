@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -16,11 +15,12 @@ from headwater.cli.output import complain, counted, json_document, json_line, js
 from headwater.cli.output import tell as tell_notice
 from headwater.cli.shared_options import Command, option
 from headwater.cli.stop_signal import StopSignal
-from headwater.errors import Exit, HeadwaterError, UsageFault, as_fault
+from headwater.errors import Exit, UsageFault, as_fault
 
 if TYPE_CHECKING:
     from headwater.aggregator.configuration import AggregatorConfig
     from headwater.aggregator.dispatcher import Told
+    from headwater.aggregator.service import FollowingService
     from headwater.aggregator.sqlite_store import SqliteStore
     from headwater.aggregator.trial import SourceTrial
 
@@ -53,24 +53,33 @@ def follow(config: Path, check: bool, once: bool, as_json: bool) -> int:
     from headwater.aggregator.status import read_fleet
 
     service = FollowingService(found, _teller(as_json=as_json))
+    hung_up: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _frame: hung_up.append(number))
+
+    def look() -> None:
+        if hung_up:
+            hung_up.clear()  # before it is read: what comes meanwhile has it read again
+            _reload(service, config)
+
     try:
-        with StopSignal() as stop, _hangups() as has_hung_up:
+        with StopSignal() as stop:
             service.begin()
             if service.url is not None and not as_json:
                 click.echo(f"pages: {service.url}", err=True)
-            if once:
-                service.once(stop.event)
-            else:
-                service.work(stop.event, lambda: _reload(service.use, config) if has_hung_up() else None)
-        return read_fleet(service.config, service.store).exit_status if once else stop.exit_status
+            if not once:
+                service.work(stop.event, look)
+                return stop.exit_status
+            service.once(stop.event)
+        return read_fleet(service.config, service.store).exit_status
     finally:
+        signal.signal(signal.SIGHUP, before)
         service.close()
 
 
-def _read(path: Path, refused: Callable[[HeadwaterError], None] = complain) -> AggregatorConfig:
+def _read(path: Path) -> AggregatorConfig:
     from headwater.aggregator.configuration import read_aggregation
 
-    return read_aggregation(path, refused)
+    return read_aggregation(path, complain)
 
 
 def _teller(*, as_json: bool) -> Callable[[Told], None]:
@@ -92,43 +101,26 @@ def _teller(*, as_json: bool) -> Callable[[Told], None]:
     return tell
 
 
-@contextmanager
-def _hangups() -> Iterator[Callable[[], bool]]:
-    """A context in which SIGHUP ends nothing, and what tells once of each whether it has come."""
-    come: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        come.append(number)
-
-    def has_come() -> bool:
-        count = len(come)
-        del come[:count]
-        return count > 0
-
-    before = signal.signal(signal.SIGHUP, note)
+def _reload(service: FollowingService, path: Path) -> None:
+    before = service.config
     try:
-        yield has_come
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def _reload(use: Callable[[AggregatorConfig], None], path: Path) -> None:
-    try:
-        use(_read(path))
+        service.use(_read(path))
     except Exception as error:  # noqa: BLE001  whatever it is, the service goes on
         complain(as_fault(error))
         click.echo("note: the configuration that was read before stays in force", err=True)
-    else:
-        click.echo("note: the configuration was read again", err=True)
+        return
+    click.echo("note: the configuration was read again", err=True)
+    if service.config.addresses != before.addresses:
+        click.echo("note: listen and [publish] are used when the service is started again", err=True)
 
 
 def _check(config: AggregatorConfig, *, as_json: bool) -> int:
-    from headwater.aggregator.sink_kinds import opened
-    from headwater.aggregator.trial import try_sources
+    from headwater.aggregator.trial import try_service, try_sources
     from headwater.sync.reports import gravest_status
 
-    for sink in config.sinks:
-        opened(sink, config.state).close()
+    faults = list(try_service(config))
+    for fault in faults:
+        complain(fault)
     found: list[SourceTrial] = []
     for one in try_sources(config):
         found.append(one)
@@ -140,11 +132,11 @@ def _check(config: AggregatorConfig, *, as_json: bool) -> int:
             show(one, _TRIAL)
         for rule, count, first in one.defects:
             click.echo(f"  {counted(count, 'time')}: {printable(first)} [{printable(rule)}]")
-    status = gravest_status([one.exit_status for one in found]) or next(
-        (one.exit_status for one in found if one.exit_status), Exit.DONE
-    )
+    statuses = [*(int(fault.exit_status) for fault in faults), *(one.exit_status for one in found)]
+    status = gravest_status(statuses) or max(statuses, default=Exit.DONE)
     if as_json:
-        json_document({"sources": found, "exit_status": status})
+        told = [{"code": fault.code, "what": fault.what, "where": fault.where} for fault in faults]
+        json_document({"sources": found, "faults": told, "exit_status": status})
     else:
         well = sum(not one.exit_status for one in found)
         click.echo(f"{well} of {counted(len(found), 'source')} can be followed")
@@ -165,75 +157,36 @@ def _opened(path: Path) -> Iterator[tuple[AggregatorConfig, SqliteStore]]:
         yield config, store
 
 
-def _act(config: Path, names: tuple[str, ...], action: str, *, is_all: bool = False) -> None:
-    """Do to sources what an action is; it is told of each."""
-    from headwater.aggregator.status import ACTIONS, objection_to
+def _action(name: str, told: str, text: str, *, of_all: bool = False) -> click.Command:
+    """The command by which an operator does something to sources; `told` is said of each."""
 
-    if bool(names) == is_all:
-        raise click.UsageError("name one source or more")
-    with _opened(config) as (found, store):
-        for name in names or [one.name for one in found.sources]:
-            state = store.source(name)
-            objection = None if state is None else objection_to(action, state)
-            if is_all and state is not None and (objection or state.retirement is not None):
-                continue
-            if objection is not None:
-                raise UsageFault(objection, where=name, advice="`headwater status CONFIG` shows how sources do.")
-            store.change(name, **ACTIONS[action])
-            asked = f": {printable(state.question_text)}" if state is not None and "answer" in ACTIONS[action] else ""
-            click.echo(f"{name}: {_DONE[action]}{asked}")
+    def act(config: Path, names: tuple[str, ...], *, is_all: bool = False) -> None:
+        from headwater.aggregator.status import ACTIONS, objection_to
 
+        if bool(names) == is_all:
+            raise click.UsageError("name one source or more")
+        with _opened(config) as (found, store):
+            for one in names or [one.name for one in found.sources]:
+                state = store.source(one)
+                objection = None if state is None else objection_to(name, state)
+                if is_all and state is not None and (objection or state.retirement is not None):
+                    continue
+                if objection is not None:
+                    raise UsageFault(objection, where=one, advice="`headwater status CONFIG` shows how sources do.")
+                store.change(one, **ACTIONS[name])
+                asked = f": {printable(state.question_text)}" if state is not None and "answer" in ACTIONS[name] else ""
+                click.echo(f"{one}: {told}{asked}")
 
-_DONE = {
-    "approve": "approved",
-    "refuse": "refused",
-    "run": "runs as soon as there is room",
-    "pause": "paused",
-    "resume": "followed again",
-}
+    if of_all:
+        act = option("--all", "All sources.", name="is_all")(act)
+    return click.command(name=name, help=text)(_CONFIG(_NAMES(act)))
 
 
-@click.command(name="approve")
-@_CONFIG
-@_NAMES
-def approve(config: Path, names: tuple[str, ...]) -> None:
-    """Approve what source NAME asks: its next run does it."""
-    _act(config, names, "approve")
-
-
-@click.command(name="refuse")
-@_CONFIG
-@_NAMES
-def refuse(config: Path, names: tuple[str, ...]) -> None:
-    """Refuse what source NAME asks: files stay, and it does not ask the same again."""
-    _act(config, names, "refuse")
-
-
-@click.command(name="run")
-@_CONFIG
-@_NAMES
-@option("--all", "All sources.", name="is_all")
-def run(config: Path, names: tuple[str, ...], is_all: bool) -> None:
-    """Let source NAME run at once."""
-    _act(config, names, "run", is_all=is_all)
-
-
-@click.command(name="pause")
-@_CONFIG
-@_NAMES
-@option("--all", "All sources.", name="is_all")
-def pause(config: Path, names: tuple[str, ...], is_all: bool) -> None:
-    """Begin no more runs of source NAME."""
-    _act(config, names, "pause", is_all=is_all)
-
-
-@click.command(name="resume")
-@_CONFIG
-@_NAMES
-@option("--all", "All sources.", name="is_all")
-def resume(config: Path, names: tuple[str, ...], is_all: bool) -> None:
-    """Follow source NAME again, which was paused or retired."""
-    _act(config, names, "resume", is_all=is_all)
+approve = _action("approve", "approved", "Approve what source NAME asks: its next run does it.")
+refuse = _action("refuse", "refused", "Refuse what source NAME asks: files stay, and it does not ask the same again.")
+run = _action("run", "runs as soon as there is room", "Let source NAME run at once.", of_all=True)
+pause = _action("pause", "paused", "Begin no more runs of source NAME.", of_all=True)
+resume = _action("resume", "followed again", "Follow source NAME again, which was paused or retired.", of_all=True)
 
 
 def _how(word: str, text: str) -> Callable[[Command], Command]:

@@ -154,6 +154,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         is_of_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, backlog=1_024, dualstack_ipv6=is_of_both)
+    except UnicodeError as cause:
+        raise AddressInUse("cannot listen: this is no name of a host", where=f"{host}:{port}") from cause
     except OSError as cause:
         what = "the address is in use" if cause.errno == errno.EADDRINUSE else f"cannot listen: {cause.strerror}"
         advice = {errno.EACCES: _RIGHTS, errno.EADDRNOTAVAIL: _NOT_OURS}.get(cause.errno or 0)

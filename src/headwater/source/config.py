@@ -424,7 +424,16 @@ def read_config(
 
     Raises UsageFault: the first fault; where all are asked for, each set's is `refused` before.
     """
-    data = read_toml(path, BadConfiguration)
+    return config_of(read_toml(path, BadConfiguration), path, given, refused)
+
+
+def config_of(
+    data: dict[str, Any],
+    path: Path,
+    given: Mapping[str, Any] = types.MappingProxyType({}),
+    refused: Callable[[UsageFault], None] | None = None,
+) -> SourceConfig:
+    """The same of what such a file has, which lies at `path`. Raises UsageFault."""
     if "configuration" in data:
         raise BadConfiguration("unknown key: configuration", where=str(path))
     data = _spelled_out(data, path.absolute().parent) | given
