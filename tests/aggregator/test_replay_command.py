@@ -81,7 +81,7 @@ def test_one_way_is_needed(config: Path, store: SqliteStore, ways: tuple[str, ..
 
 def test_what_is_not_there_is_told(config: Path) -> None:
     done = run_here("replay", config, "index", "--after", "0")
-    assert (done.returncode, b"HW-AGG-03" in done.stderr) == (2, True)
+    assert (done.returncode, b"HW-AGG-03" in done.stderr) == (6, True)
     assert not (config.parent / "agg").exists()
 
 

@@ -398,7 +398,7 @@ def store_to_read(state: Path) -> Iterator[SqliteStore]:
 
 def _existing(state: Path) -> Path:
     if not (path := state / HOME / FILE).is_file():
-        raise UsageFault("there is no journal of a service", code="HW-AGG-03", where=str(path))
+        raise UsageFault("no service has run with this state yet", code="HW-AGG-03", where=str(path))
     return path
 
 
