@@ -7,18 +7,18 @@ from contextlib import closing
 
 import pytest
 
-from headwater.aggregator.template_process import RunEnded, TemplateProcess
+from headwater.aggregator.template_process import TemplateProcess
 
 
 @pytest.mark.parametrize("order", [b"{}", b'{"run": 1}', b"null", b'"\\ud800"'])
 def test_an_order_that_cannot_be_read_ends_its_run_alone(order: bytes) -> None:
     with closing(TemplateProcess()) as template:
-        template.begin(7, order)
-        template.begin(8, b"{}")
-        found: list[RunEnded] = []
+        template.send(7, order=order)
+        template.send(8, order=b"{}")
+        found: dict[int, int] = {}
         ends = time.monotonic() + 20
         while len(found) < 2 and time.monotonic() < ends:
-            found += template.hear()
+            found |= template.hear()
             time.sleep(0.01)
-        assert sorted((one.number, one.code) for one in found) == [(7, 70), (8, 70)]
+        assert found == {7: 70, 8: 70}
         assert not template.has_ended

@@ -295,12 +295,14 @@ class AlertService:
     ) -> None:
         """`on_fault` hears of each failed delivery. `deliver` may be another one in tests."""
         self.config = config
-        """May be replaced by a newer one at any time."""
-
         self._store, self._on_fault, self._deliver = store, on_fault, deliver
         self._failures: dict[str, tuple[int, dt.datetime]] = {}  # of a rule, and when it tells again
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
+
+    def use(self, config: AggregatorConfig) -> None:
+        """Tell by this configuration from now on."""
+        self.config = config
 
     def start(self) -> None:
         """Begin to look."""

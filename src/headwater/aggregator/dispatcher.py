@@ -201,7 +201,7 @@ class Dispatcher:
         )
         order = RunOrder(run=run, source=source, state=str(self._config.state), hosts=self._config.hosts)
         self._running[run.number] = _Running(order=order, place=place, deadline=moment + source.deadline + self._grace)
-        self._template.begin(run.number, msgspec.json.encode(order))
+        self._template.send(run.number, order=msgspec.json.encode(order))
         return True
 
     def _watch(self, waiting: int) -> None:
@@ -212,24 +212,23 @@ class Dispatcher:
             one = self._running[place.number]
             one.deadline = min(one.deadline, now + self._grace)
             one.killed_for = ""
-            self._template.signal(place.number, signal.SIGTERM)
+            self._template.send(place.number, signal.SIGTERM)
         for one in self._running.values():
             if now >= one.deadline:
                 one.deadline = now + self._grace
                 if one.killed_for is None:
                     one.killed_for = f"the run was killed: it did not end by its deadline of {_said(one.order.source)}"
-                self._template.signal(one.order.run.number, signal.SIGKILL)
+                self._template.send(one.order.run.number, signal.SIGKILL)
 
     def _wait(self, seconds: float) -> None:
         select.select([self._template], [], [], seconds)
 
     def _hear(self) -> None:
         """Take note of runs whose processes have ended: all of them, where the template has."""
-        for ended in self._template.hear():
-            if (one := self._running.get(ended.number)) is not None:
-                one.code = ended.code
-        for one in self._running.values() if self._template.has_ended else ():
-            one.code = -signal.SIGKILL if one.code is None else one.code
+        ended = self._template.hear()
+        for number, one in self._running.items():
+            if one.code is None:
+                one.code = ended.get(number, -signal.SIGKILL if self._template.has_ended else None)
 
     def _record_ends(self) -> None:
         """Record all ends; what a store that takes nothing refuses stays for the next time. Raises StoreFault."""
@@ -268,7 +267,7 @@ class Dispatcher:
         until = self._clock() + seconds
         for one in self._running.values():
             one.place.is_stopping = True
-            self._template.signal(one.order.run.number, signal.SIGTERM)
+            self._template.send(one.order.run.number, signal.SIGTERM)
         while any(one.code is None for one in self._running.values()) and (left := until - self._clock()) > 0:
             self._wait(min(left, LOOK_SECONDS))
             self._hear()

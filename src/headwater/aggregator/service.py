@@ -42,11 +42,12 @@ class FollowingService:
         self.config, self._tell = config, tell
         self._lock = lock_state(config)
         self._trimmed = time.monotonic()
-        self._alerts: AlertService | None = None
         self._sinks: SinkThreads | None = None
-        self._pages: Pages | None = None
-        self._republisher: Republisher | None = None
+        self._parts: list[AlertService | Pages | Republisher] = []
         self._looked = time.monotonic()
+        self.url: str | None = None
+        """Where the pages are, if there are any."""
+
         self.store = SqliteStore(config.home / FILE)
         try:
             self.dispatcher = Dispatcher(config, self.store, tell)  # its process is begun before any thread
@@ -59,18 +60,17 @@ class FollowingService:
         """Begin to deliver, to show and to alert. Raises UsageFault for what cannot be as it is configured."""
         config = self.config
         self._sinks = SinkThreads(config, self.store, opened, self._hear)
-        if config.listen is not None:
-            self._pages = Pages(config, self.store, is_alive=self.is_alive, on_fault=self._note)
-            self._pages.start()
+        self._begin(AlertService(config, self.store, on_fault=self._note))
         if config.publish is not None:
-            self._republisher = Republisher(config, self.store, self._hear)
-            self._republisher.start()
-        self._use_alerts()
+            self._begin(Republisher(config, self.store, self._hear))
+        if config.listen is not None:
+            pages = Pages(config, self.store, is_alive=self.is_alive, on_fault=self._note)
+            self._begin(pages)
+            self.url = pages.url
 
-    @property
-    def url(self) -> str | None:
-        """Where the pages are, if there are any."""
-        return None if self._pages is None else self._pages.url
+    def _begin(self, part: AlertService | Pages | Republisher) -> None:
+        part.start()
+        self._parts.append(part)
 
     def is_alive(self) -> bool:
         """Whether the loop has looked lately."""
@@ -114,31 +114,15 @@ class FollowingService:
                 raise
         self.config = config
         self.dispatcher.use(config)
-        if self._pages is not None:
-            self._pages.use(config)
-        if self._republisher is not None:
-            self._republisher.use(config)
-        self._use_alerts()
-
-    def _use_alerts(self) -> None:
-        if self._alerts is not None:
-            self._alerts.config = self.config
-        elif self.config.alerts:
-            self._alerts = AlertService(self.config, self.store, on_fault=self._note)
-            self._alerts.start()
+        for part in self._parts:
+            part.use(config)
 
     def close(self) -> None:
         """End all within ten seconds: runs stop, and what was delivered is acknowledged."""
         until = time.monotonic() + _CLOSE_SECONDS
-        ends: list[Callable[[], None]] = []
+        ends: list[Callable[[], object]] = [part.stop for part in self._parts]
         if self._sinks is not None:
             ends.append(partial(self._sinks.close, _STOP_SECONDS))
-        if self._pages is not None:
-            ends.append(self._pages.stop)
-        if self._republisher is not None:
-            ends.append(self._republisher.stop)
-        if self._alerts is not None:
-            ends.append(self._alerts.stop)
         threads = [threading.Thread(target=end, daemon=True) for end in ends]
         for thread in threads:
             thread.start()

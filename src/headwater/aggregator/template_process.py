@@ -37,19 +37,12 @@ _CACHE_OCTETS: Final = 8 << 20  # of pages of databases in each run: several run
 _FAILED, _BUG = 74, 70
 
 
-class _Command(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run begins by this order, which its own process reads, or gets this signal."""
+class _Command(msgspec.Struct, frozen=True):
+    """What the service wants of a run: a signal for it, or that it begins by an order, which its own process reads."""
 
     number: int
     signal: int = 0
     order: bytes = b""
-
-
-class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The process of a run has ended: by this exit status, or by the signal of this negative number."""
-
-    number: int
-    code: int
 
 
 class TemplateProcess:
@@ -75,24 +68,24 @@ class TemplateProcess:
         """Where it tells of ends."""
         return self._pipe.fileno()
 
-    def begin(self, number: int, order: bytes) -> None:
-        """Begin a run by an order in JSON; one that cannot be read ends it."""
-        self._send(_Command(number, order=order))
+    def send(self, number: int, signal: int = 0, order: bytes = b"") -> None:
+        """Begin a run by an order in JSON, ask it to stop (SIGTERM), or kill it with all that it has started (SIGKILL).
 
-    def signal(self, number: int, what: signal.Signals) -> None:
-        """Ask a run to stop (SIGTERM), or kill it with all that it has started (SIGKILL)."""
-        self._send(_Command(number, signal=what))
-
-    def _send(self, command: _Command) -> None:
+        An order that cannot be read ends its run.
+        """
         with suppress(OSError):  # it has ended, as `hear` finds
-            self._pipe.send_bytes(msgspec.json.encode(command))
+            self._pipe.send_bytes(msgspec.json.encode(_Command(number, signal, order)))
 
-    def hear(self) -> list[RunEnded]:
-        """The ends that it has told of since; `has_ended` says whether it is gone itself."""
-        found: list[RunEnded] = []
+    def hear(self) -> dict[int, int]:
+        """How runs have ended since, by their numbers: exit statuses, or negative numbers of signals.
+
+        `has_ended` says whether the template is gone itself.
+        """
+        found: dict[int, int] = {}
         try:
             while self._pipe.poll():
-                found.append(from_json(self._pipe.recv_bytes(), RunEnded))
+                number, code = from_json(self._pipe.recv_bytes(), list[int])
+                found[number] = code
         except (EOFError, OSError):
             self.has_ended = True
         return found
@@ -156,7 +149,7 @@ class _Template:
                 self._tell(number, os.waitstatus_to_exitcode(status))
 
     def _tell(self, number: int, code: int) -> None:
-        self._pipe.send_bytes(msgspec.json.encode(RunEnded(number=number, code=code)))
+        self._pipe.send_bytes(msgspec.json.encode((number, code)))
 
 
 def _kill_group(pid: int) -> None:
@@ -169,8 +162,17 @@ def _kill_group(pid: int) -> None:
 
 def _be_a_run(order: bytes, template: int) -> NoReturn:
     status = _BUG
+    asked: list[int] = []
     try:
-        _run(order, template)
+        with suppress(OSError):
+            os.setpgid(0, 0)
+        if sys.platform == "linux":  # elsewhere the run sees by itself that its parent is another one
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        read = from_json(order, RunOrder)
+        with SqliteStore(Path(read.state) / HOME / FILE) as store:
+            run_source(read, store, lambda: bool(asked) or os.getppid() != template)
         status = 0
     except HeadwaterError as fault:
         status = _FAILED
@@ -181,19 +183,6 @@ def _be_a_run(order: bytes, template: int) -> NoReturn:
         with suppress(OSError, ValueError):
             sys.stderr.flush()
         os._exit(status)
-
-
-def _run(order: bytes, template: int) -> None:
-    with suppress(OSError):
-        os.setpgid(0, 0)
-    if sys.platform == "linux":  # elsewhere the run sees by itself that its parent is another one
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    read = from_json(order, RunOrder)
-    with SqliteStore(Path(read.state) / HOME / FILE) as store:
-        run_source(read, store, lambda: bool(asked) or os.getppid() != template)
 
 
 def main() -> None:
