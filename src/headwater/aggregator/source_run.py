@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
@@ -143,10 +144,9 @@ class _Work:
     def __init__(self, order: RunOrder, store: AggregatorStore, now: Callable[[], dt.datetime]) -> None:
         self.order, self.store, self.now = order, store, now
         self.name = order.source.name
-        self.counts = dict.fromkeys(("created", "updated", "deleted"), 0)
+        self.counts: Counter[str] = Counter()
         self.warnings, self.hints = RunWarnings(), PollingHints()
         self.hosts: dict[str, tuple[int, int]] = {}
-        self.requests = 0
         self.has_moved = store.fact(_move_under_way(self.name)) is not None
 
     def tell(self, batch: list[Done]) -> None:
@@ -154,8 +154,7 @@ class _Work:
         events = new_events(self.name, batch)
         if events:
             self.store.append(self.order.run, events, self.now())
-        for event in events:
-            self.counts[event.action] += 1
+        self.counts.update(event.action for event in events)
 
     def hear(self, event: Progress | Notice) -> None:
         """Count a notice; that a source has moved is remembered until the journal has all that it means."""
@@ -169,22 +168,20 @@ class _Work:
         order, home = self.order, Path(self.order.state) / HOME
         batches = DoneBatches(self.tell, BATCH)
         with shared_transport(order.source, home, order.hosts, options, stopped) as (wire, gate):
-            try:
-                report = synchronise(
-                    SyncTask(
-                        url=order.source.url,
-                        destination=order.copy,
-                        options=options,
-                        listener=self.hear,
-                        each=batches,
-                        settle=batches.settle,
-                        transport=wire,
-                        hints=self.hints,
-                        now=self.now,
-                    )
+            self.hosts = gate.hosts
+            report = synchronise(
+                SyncTask(
+                    url=order.source.url,
+                    destination=order.copy,
+                    options=options,
+                    listener=self.hear,
+                    each=batches,
+                    settle=batches.settle,
+                    transport=wire,
+                    hints=self.hints,
+                    now=self.now,
                 )
-            finally:
-                self.hosts, self.requests = dict(gate.hosts), gate.requests
+            )
         if self.has_moved:
             moved = moved_events(self.store, self.name, copy_records(order.copy))
             while some := list(islice(moved, BATCH)):
@@ -201,26 +198,23 @@ def _synchronised(
     now: Callable[[], dt.datetime],
 ) -> RunOutcome:
     source, work = order.source, _Work(order, store, now)
-    window = windows_of(source.window)
     options = approved_options(source.options, state, copy_of(order.copy) if state.answer is not None else None)
     if state.is_to_repair:
         options = msgspec.structs.replace(options, repair=True)
-    left = min(source.deadline, open_seconds(now(), window) or source.deadline)  # closed: a person wants it now
+    left = open_seconds(now(), windows_of(source.window)) or source.deadline  # closed: a person wants it now
+    left = min(source.deadline, left)
     report: SyncReport | None = None
-    fault: HeadwaterError | None = None
     try:
         report = work.synchronise(msgspec.structs.replace(options, deadline_seconds=max(1.0, left)), stopped)
+        told, status = faults_of(report), report.exit_status
     except LeaseLost:
         raise
-    except OSError as error:
-        fault = disk_fault(error) or as_fault(error)
     except Exception as error:  # noqa: BLE001  a bug of ours ends the run in sight of people, too
-        fault = as_fault(error)
-    if isinstance(fault, DeadlineMet) and left < source.deadline:
-        fault = Interrupted("the window of the source has ended")
-    told = [str(fault)] if report is None else faults_of(report)
-    status = int(Exit.BUG if fault is None else fault.exit_status) if report is None else report.exit_status
-    is_quiet = status == Exit.DONE and not any(work.counts.values()) and state.resources > 0
+        fault = (disk_fault(error) if isinstance(error, OSError) else None) or as_fault(error)
+        if isinstance(fault, DeadlineMet) and left < source.deadline:
+            fault = Interrupted("the window of the source has ended")
+        told, status = [str(fault)], int(fault.exit_status)
+    is_quiet = status == Exit.DONE and not work.counts and state.resources > 0
     copy = None if is_quiet else copy_of(order.copy)
     question, text = question_of(told, copy)
     reason, code = reason_of(told, report)
@@ -230,14 +224,18 @@ def _synchronised(
         reason=reason[:_LONGEST_TEXT],
         code=code,
         **work.counts,
-        failed=0 if report is None else report.total("failed") + report.total("refused"),
-        held_back=0 if report is None else report.total("held_back"),
-        requests=work.requests,
+        requests=sum(requests for requests, _ in work.hosts.values()),
         by_host=work.hosts,
-        octets=0 if report is None else report.total("octets") + report.document_octets,
         warnings=work.warnings.told(),
-        report=None if report is None else _brief(report),
     )
+    if report is not None:
+        record = msgspec.structs.replace(
+            record,
+            failed=report.total("failed") + report.total("refused"),
+            held_back=report.total("held_back"),
+            octets=report.total("octets") + report.document_octets,
+            report=_brief(report),
+        )
     return RunOutcome(record=record, question=question, question_text=text, copy=copy, hints=work.hints)
 
 

@@ -104,37 +104,25 @@ def try_sources(config: AggregatorConfig) -> Iterator[SourceTrial]:
 
 def try_source(config: AggregatorConfig, source: FollowedSource) -> SourceTrial:
     """The trial of one source."""
-    warnings = RunWarnings()
+    warnings, trial = RunWarnings(), SourceTrial(name=source.name, url=source.url)
     options = msgspec.structs.replace(
         source.options, dry_run=True, deadline_seconds=min(source.deadline, LONGEST_SECONDS)
     )
     hosts = {} if not config.home.is_dir() else config.hosts  # else nobody shares them, and nothing is written
     try:
         with shared_transport(source, config.home, hosts, options) as (wire, gate):
-            report = synchronise(
-                SyncTask(
-                    url=source.url,
-                    destination=config.state / source.name,
-                    options=options,
-                    listener=warnings,
-                    transport=wire,
-                )
-            )
-            requests = gate.requests
+            destination = config.state / source.name
+            task = SyncTask(url=source.url, destination=destination, options=options, listener=warnings, transport=wire)
+            report = synchronise(task)
     except HeadwaterError as fault:
-        return SourceTrial(
-            name=source.name,
-            url=source.url,
-            defects=warnings.told(),
-            exit_status=int(fault.exit_status),
-            reason=fault.what,
-            code=fault.code,
+        status = int(fault.exit_status)
+        return msgspec.structs.replace(
+            trial, defects=warnings.told(), exit_status=status, reason=fault.what, code=fault.code
         )
     reason, code = reason_of(faults_of(report), report)
     to_fetch = report.total("created") + report.total("updated")
-    return SourceTrial(
-        name=source.name,
-        url=source.url,
+    return msgspec.structs.replace(
+        trial,
         offers=_offers(report),
         sets=len(report.sets),
         resources=report.total("held") + report.total("created") - report.total("deleted"),
@@ -142,9 +130,9 @@ def try_source(config: AggregatorConfig, source: FollowedSource) -> SourceTrial:
         octets=report.total("to_fetch_octets"),
         unmeasured=report.total("to_fetch_unmeasured"),
         deletions=report.total("deleted"),
-        requests=requests,
+        requests=gate.requests,
         seconds=report.seconds,
-        estimated_seconds=_estimate(report, source, to_fetch, requests),
+        estimated_seconds=_estimate(report, source, to_fetch, gate.requests),
         defects=warnings.told(),
         exit_status=report.exit_status,
         reason=reason,
