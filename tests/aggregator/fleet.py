@@ -110,7 +110,7 @@ def fill(store: SqliteStore, count: int = 1_000, runs: int = 3) -> list[Followed
         )
         for number, name in enumerate(names)
     ]
-    store.enrol_sinks(["index", "hook"])
+    store.enrol_sinks(["index", "hook"], NOW)
     for number, name in enumerate(names):
         kind = number % 20
         reason, code, status = "", None, 0

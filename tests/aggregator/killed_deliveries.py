@@ -79,7 +79,7 @@ def main(folder: Path, kills: int) -> None:
     chance = random.Random(7)
     with SqliteStore(folder / FILE) as store:
         store.enrol([("museum", "u:m")], T0)
-        store.enrol_sinks(NAMES)
+        store.enrol_sinks(NAMES, T0)
     total = 0
     for _ in range(kills):
         with SqliteStore(folder / FILE) as store:

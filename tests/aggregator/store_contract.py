@@ -247,7 +247,7 @@ class StoreContract:
         assert store.append(run, [event()], T0) == store.events(0)[0].number
 
     def test_old_events_go_once_every_sink_has_them(self, store: AggregatorStore) -> None:
-        store.enrol_sinks(["one", "two"])
+        store.enrol_sinks(["one", "two"], T0)
         run = leased(store)
         store.append(run, [event("a"), event("b")], T0)
         store.append(run, [event("c"), event("d")], at(10))
@@ -274,15 +274,15 @@ class StoreContract:
 
     def test_a_new_sink_begins_after_the_last_event(self, store: AggregatorStore, other: AggregatorStore) -> None:
         store.append(leased(store), [event("a")], T0)
-        store.enrol_sinks(["index"])
-        store.enrol_sinks(["index", "hook"])
+        store.enrol_sinks(["index"], T0)
+        store.enrol_sinks(["index", "hook"], T0)
         found = other.sink("index")
         assert (found.acknowledged, found.waiting, found.oldest_waiting_at) == (1, 0, None)
         with pytest.raises(UnknownSource):
             store.sink("nobody")
 
     def test_a_sink_advances_and_fails(self, store: AggregatorStore, other: AggregatorStore) -> None:
-        store.enrol_sinks(["index"])
+        store.enrol_sinks(["index"], T0)
         store.append(leased(store), [event(name) for name in "abc"], at(7))
         assert (other.sink("index").waiting, other.sink("index").oldest_waiting_at) == (3, at(7))
         store.refused("index", "no answer", at(8))
@@ -298,7 +298,7 @@ class StoreContract:
         assert other.dead_letters("index", limit=1) == letters[1:]
 
     def test_a_sink_begins_again(self, store: AggregatorStore) -> None:
-        store.enrol_sinks(["index"])
+        store.enrol_sinks(["index"], T0)
         store.append(leased(store), [event(name) for name in "abc"], T0)
         store.acknowledge("index", 3)
         store.refused("index", "no answer", at(8))
@@ -311,7 +311,7 @@ class StoreContract:
             store.set_position("nobody", 1)
 
     def test_an_acknowledgement_does_not_undo_a_replay(self, store: AggregatorStore) -> None:
-        store.enrol_sinks(["index"])
+        store.enrol_sinks(["index"], T0)
         store.append(leased(store), [event(name) for name in "abc"], T0)
         store.acknowledge("index", 2, after=0)
         store.set_position("index", 0)
@@ -323,20 +323,27 @@ class StoreContract:
         store.append_held("index", [event("c")], T0, dead=[1, 3])
         assert store.dead_letters("index") == []
 
-    def test_a_sink_that_is_not_named_is_forgotten(self, store: AggregatorStore) -> None:
-        store.enrol_sinks(["index", "hook"])
-        store.append(leased(store), [event()], T0)
-        store.acknowledge("index", 1, [DeadLetter(sink="index", number=1, at=T0, reason="bad", tries=1)])
-        store.enrol_sinks(["hook"])
+    def test_a_sink_that_is_not_named_keeps_its_place_for_a_while(self, store: AggregatorStore) -> None:
+        assert store.enrol_sinks(["index", "hook"], T0) == []
+        run = leased(store)
+        store.append(run, [event("a"), event("b")], T0)
+        store.acknowledge("index", 1, [DeadLetter(sink="index", number=1, at=at(9), reason="bad", tries=1)])
+        store.acknowledge("hook", 2)
+        for seconds in (5, 7):
+            assert [(one.name, one.acknowledged) for one in store.enrol_sinks(["hook"], at(seconds))] == [("index", 1)]
+        assert store.trim(at(5)) == 1, "what it has not taken stays, too"
+        assert store.enrol_sinks(["index", "hook"], at(7)) == []
+        assert (store.sink("index").waiting, store.sink("index").dead_letters) == (1, 1)
+        store.enrol_sinks(["hook"], at(8))
+        assert store.trim(at(9)) == 1
         with pytest.raises(UnknownSource):
             store.sink("index")
-        store.enrol_sinks(["index", "hook"])
-        assert store.sink("index").dead_letters == 0
-        assert store.sink("hook").waiting == 1
+        store.enrol_sinks(["index", "hook"], at(9))
+        assert (store.sink("index").acknowledged, store.sink("index").dead_letters) == (2, 0)
 
     def test_a_deletion_that_is_over_is_not_told_again(self, store: AggregatorStore) -> None:
         """The resource was created again since, with the same content."""
-        store.enrol_sinks(["index"])
+        store.enrol_sinks(["index"], T0)
         run = leased(store)
         store.append(run, [event("a", "deleted")], T0)
         store.append(run, [event("a", "created")], T0)
@@ -355,7 +362,7 @@ class StoreContract:
         assert (found.question, found.answer) == (Question.RESET, None)
 
     def test_what_is_held_is_told_to_one_sink_alone(self, store: AggregatorStore) -> None:
-        store.enrol_sinks(["index", "hook"])
+        store.enrol_sinks(["index", "hook"], T0)
         run = leased(store)
         gone, newer = event("gone.xml", "deleted"), event("new.xml", "updated", digest="sha-256:02", length=7)
         store.append(run, [gone, newer], T0)

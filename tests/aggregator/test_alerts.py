@@ -49,7 +49,7 @@ class Fleet:
 
     def __init__(self, folder: Path, *rules: AlertRule) -> None:
         self.store = store_at(folder)
-        self.store.enrol_sinks(["index", "hook"])
+        self.store.enrol_sinks(["index", "hook"], NOW)
         self.rules = rules
         self.config = configuration(folder, SOURCES, alerts=rules)
         self.memory: dict[str, RuleMemory] = {}

@@ -39,7 +39,7 @@ def store(config: Path) -> Iterator[SqliteStore]:
     """A store with three events, which the sink has."""
     with SqliteStore(config.parent / "agg" / HOME / FILE) as store:
         store.enrol([("museum", "http://127.0.0.1:9/")], T0)
-        store.enrol_sinks(["index"])
+        store.enrol_sinks(["index"], T0)
         store.append(leased(store), [event(name) for name in "abc"], T0)
         letter = DeadLetter(sink="index", number=2, at=T0, reason="bad", tries=3)
         store.acknowledge("index", 3, [letter])

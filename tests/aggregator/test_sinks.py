@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, SinkConfig
@@ -51,7 +52,7 @@ class Service:
         self.folder = folder
         self.store = SqliteStore(folder / FILE)
         self.store.enrol([("museum", "u:m"), ("archive", "u:a")], T0)
-        self.store.enrol_sinks(["index"])
+        self.store.enrol_sinks(["index"], T0)
         self.time = T0
         self.sink = Recorder()
         self.told: list[Notice | Progress] = []
@@ -84,10 +85,16 @@ class Service:
         for _ in range(most):
             if self.store.sink("index").waiting == 0:
                 return
-            delivery.step()
-            state = self.store.sink("index")
-            self.time = max(self.time, state.next_at or self.time)
-        raise AssertionError(f"{state} after {most} steps")
+            self.pass_time(delivery)
+        raise AssertionError(f"{self.store.sink('index')} after {most} steps")
+
+    def pass_time(self, delivery: Delivery) -> None:
+        delivery.step()
+        self.time = max(self.time, self.store.sink("index").next_at or self.time)
+
+    def lines(self) -> list[str]:
+        """What the log has of the sink."""
+        return [one.message for one in self.told if isinstance(one, Notice) and one.where == "index"]
 
     def dead(self) -> list[tuple[int, str, int]]:
         return [(one.number, one.reason, one.tries) for one in self.store.dead_letters("index")[::-1]]
@@ -192,20 +199,77 @@ def test_an_event_that_a_sink_fails_with_becomes_a_dead_letter_alone(service: Se
     service.add(*"abcdef")
     service.settle(service.delivery(tries=3, batch=5))
     assert service.sink.taken == ["a", "c", "e", "f"]
-    assert [(number, tries) for number, _, tries in service.dead()] == [(2, 1), (4, 1)]
-    assert service.sink.calls == [list("abcde")] * 3 + [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]
-    assert any(isinstance(one, Notice) and "boom" in one.message and one.where == "index" for one in service.told)
+    assert [(number, tries) for number, _, tries in service.dead()] == [(2, 3), (4, 3)]
+    assert service.sink.calls == [list("abcde")] * 2 + [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]
+    said = "boom" if isinstance(fault, SinkFault) else "KeyError: 'boom'"
+    assert service.lines() == [
+        f"the sink has not taken a batch: {said}",
+        f"the sink has not taken a batch: {said}",
+        f"the sink has refused 2 of 6 events, the first: {said}",
+    ]
 
 
-def test_a_single_event_has_all_its_tries(service: Service) -> None:
+@pytest.mark.parametrize("batch", [1, 500])
+def test_an_event_that_fails_waits_until_the_sink_takes_a_later_one(service: Service, batch: int) -> None:
     def judge(events: Sequence[Event]) -> None:
-        raise SinkFault("boom")
+        if events[0].path == "a":
+            raise SinkFault("boom")
 
     service.sink.judge = judge
     service.add("a")
-    service.settle(service.delivery(tries=4))
-    assert service.sink.calls == [["a"]] * 4
-    assert service.dead() == [(1, "boom", 4)]
+    delivery = service.delivery(tries=4, batch=batch)
+    for n in range(10):
+        service.pass_time(delivery)
+        assert service.store.sink("index").failures == n + 1
+    assert (service.sink.calls, service.dead()) == ([["a"]] * 10, [])
+    service.add("b")
+    service.settle(delivery)
+    assert [one[:2] for one in service.dead()] == [(1, "boom")]
+    assert service.sink.taken == ["b"]
+
+
+def test_an_outage_makes_no_dead_letters(service: Service) -> None:
+    """The sink is away for half an hour, answers 500 to everything for an hour, is away once more, and is back."""
+
+    def judge(_events: Sequence[Event]) -> None:
+        minutes = (service.time - T0).total_seconds() / 60
+        if minutes < 120:
+            raise SinkFault("away", failure=Failure.FAILED if 30 < minutes < 90 else Failure.UNAVAILABLE)
+
+    service.sink.judge = judge
+    service.add(*"abcdefghi")
+    service.settle(service.delivery(tries=3))
+    assert service.sink.taken == list("abcdefghi")
+    assert service.dead() == []
+
+
+def test_one_failure_in_an_outage_makes_no_dead_letter(service: Service) -> None:
+    answers = [Failure.UNAVAILABLE] * 20 + [Failure.FAILED]
+
+    def judge(_events: Sequence[Event]) -> None:
+        if answers:
+            raise SinkFault("away", failure=answers.pop(0))
+
+    service.sink.judge = judge
+    service.add(*"abc")
+    service.settle(service.delivery(tries=3))
+    assert (service.sink.taken, service.dead()) == (["a", "b", "c"], [])
+
+
+def test_a_service_that_stops_ends_a_delivery_of_single_events(service: Service) -> None:
+    stopped = threading.Event()
+
+    def judge(events: Sequence[Event]) -> None:
+        if len(events) > 1:
+            raise SinkFault("bad", failure=Failure.REFUSED)
+        if events[0].path == "b":
+            stopped.set()
+
+    service.sink.judge = judge
+    service.add(*"abcd")
+    service.delivery().run(stopped)
+    assert service.sink.taken == ["a", "b"]
+    assert service.store.sink("index").acknowledged == 2
 
 
 def test_what_a_sink_refuses_as_a_batch_is_delivered_event_by_event(service: Service) -> None:
@@ -220,6 +284,7 @@ def test_what_a_sink_refuses_as_a_batch_is_delivered_event_by_event(service: Ser
     assert service.sink.taken == ["a", "c"]
     assert service.dead() == [(2, "bad", 1)]
     assert service.time == began
+    assert service.lines() == ["the sink has refused 1 of 3 events, the first: bad"]
 
 
 def test_what_a_sink_refuses_by_number_is_a_dead_letter(service: Service) -> None:
@@ -390,3 +455,18 @@ def test_after_a_hundred_kills_a_sink_that_keeps_the_last_number_has_each_event_
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode == 0, done.stderr[-2_000:]
     assert "kills 100" in done.stdout
+
+
+def test_a_sink_that_is_not_configured_any_more_is_told(service: Service) -> None:
+    service.add("a", "b")
+    service.store.acknowledge("index", 1)
+    config = service.config()
+    renamed = SinkConfig(name="records", kind="test")
+    threads = SinkThreads(
+        msgspec.structs.replace(config, sinks=(renamed,)), service.store, lambda *_: Recorder(), service.told.append
+    )
+    threads.close()
+    assert service.lines() == ["the sink is no longer configured: its place after event 1 is kept for a while"]
+    threads = SinkThreads(config, service.store, lambda *_: service.sink)
+    wait_for(lambda: service.sink.taken == ["b"])
+    threads.close()

@@ -84,7 +84,7 @@ def test_nothing_is_overdue_that_runs_or_whose_service_is_down() -> None:
 
 def fleet_of(folder: Path, *states: dict[str, Any], is_alive: bool = True, free: int = 10) -> FleetStatus:
     store = store_at(folder)
-    store.enrol_sinks(["index", "hook"])
+    store.enrol_sinks(["index", "hook"], NOW)
     followed = [msgspec.structs.replace(FOLLOWED, name=f"s{number}") for number in range(len(states))]
     for one, fields in zip(followed, states, strict=True):
         put(store, one.name, one.url, **fields)
@@ -103,7 +103,7 @@ def test_all_is_well_only_when_all_is_well(tmp_path: Path) -> None:
 
 def test_a_sink_that_fails_is_not_well(tmp_path: Path) -> None:
     store = store_at(tmp_path)
-    store.enrol_sinks(["index", "hook"])
+    store.enrol_sinks(["index", "hook"], NOW)
     config = configuration(tmp_path)
     assert fleet_status(config, store, NOW, is_alive=True, free=9).exit_status == Exit.DONE
     store.refused("hook", "500", NOW)
@@ -114,7 +114,7 @@ def test_a_sink_that_fails_is_not_well(tmp_path: Path) -> None:
 def test_what_a_sink_has_refused_is_not_well(tmp_path: Path, tries: int, status: Exit) -> None:
     """What a rule holds back (no tries) is as the operator wants it."""
     store = store_at(tmp_path)
-    store.enrol_sinks(["index", "hook"])
+    store.enrol_sinks(["index", "hook"], NOW)
     store.acknowledge("hook", 0, [DeadLetter(sink="hook", number=1, at=NOW, reason="410", tries=tries)])
     assert fleet_status(configuration(tmp_path), store, NOW, is_alive=True, free=9).exit_status == status
 

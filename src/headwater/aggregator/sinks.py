@@ -2,8 +2,9 @@
 
 Each sink has a thread and a position of its own in the journal, so one that fails stops neither another nor a copy. A
 batch is delivered at least once: after a kill it comes again, with the same numbers. A sink that cannot be reached is
-waited for without an end. A batch that a sink refuses, or fails with `tries` times, is delivered event by event; one
-that is refused, or fails, alone becomes a dead letter, and the rest goes on.
+waited for without an end. A batch that a sink refuses, or has failed with, is delivered event by event. One that is
+refused alone becomes a dead letter; one that fails `tries` times does when the sink then takes a later one: else it is
+the sink that fails, and is waited for.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Sink(Protocol):
 _POLL_SECONDS: Final = 0.5
 _READ: Final = 1_000  # events at a time, where filters leave many out
 _PAUSES: Final = Backoff(1.0, 300.0)
+_AHEAD: Final = 100  # later events, at least, with which a sink may show that it is at work
+_AHEAD_SECONDS: Final = 150.0  # while none is taken, later ones are tried no longer than this
 _FAULT_SECONDS: Final = 5.0  # after which a store is asked again that could not be read or written
 
 
@@ -135,20 +138,19 @@ class Delivery:
         self._quarantine = Quarantine.of(self._config.quarantine)
         self._sink, self._store = sink, store
         self._listener, self._now = listener, now
-        self._alone_until = 0
-        """Up to here events are delivered one by one, since a batch was not taken …"""
-
-        self._exhausted_until = 0
-        """… and up to here each has only one try, since the batch had all of them."""
+        self._stopped = threading.Event()
+        self._failures = 0  # in a row, by which an event may be to blame
 
     def run(self, stopped: threading.Event) -> None:
         """Deliver until `stopped` is set; then the sink is closed."""
+        self._stopped = stopped
         try:
             while not stopped.is_set():
                 try:
                     seconds = self.step()
                 except Exception as error:  # noqa: BLE001  of the store, whose disk is full, or of a sink of others
-                    self._tell(as_fault(error))
+                    fault = as_fault(error)
+                    self._tell(fault.code, fault.what)
                     seconds = _FAULT_SECONDS
                 stopped.wait(seconds)
         finally:
@@ -159,25 +161,73 @@ class Delivery:
         state, now = self._store.sink(self._config.name), self._now()
         if state.next_at is not None and now < state.next_at:
             return min(_POLL_SECONDS, (state.next_at - now).total_seconds())
-        batch = self._next(state)
+        is_last = self._failures + 1 >= self._config.tries
+        batch = self._next(state, max(self._config.batch, _AHEAD) if is_last else self._config.batch)
         if batch is None:
             return _POLL_SECONDS
-        try:
-            refused = self._sink.apply(batch.wanted) if batch.wanted else None
-        except Exception as error:  # noqa: BLE001  whatever a sink raises is its own
-            fault = as_fault(error)
-            self._tell(fault)
-            return self._after(fault, state, batch)
-        batch.dead += [self._letter(number, reason, 1) for number, reason in (refused or {}).items()]
-        self._store.acknowledge(self._config.name, batch.end, batch.dead, after=state.acknowledged)
+        fault = None if is_last else self._deliver(batch, [batch.wanted], state.acknowledged)
+        if is_last or (_failure(fault) is Failure.REFUSED and len(batch.wanted) > 1):
+            fault = self._deliver(batch, [[one] for one in batch.wanted], state.acknowledged)
+        reasons = [one.reason for one in batch.dead if one.tries]
+        if fault is not None:
+            self._tell(fault.code, f"the sink has not taken a batch: {fault.what}")
+            self._failures += _failure(fault) is Failure.FAILED
+            asked = min(getattr(fault, "wait_seconds", None) or 0.0, _LONGEST_ASKED_SECONDS)
+            again_at = self._now() + dt.timedelta(seconds=max(_PAUSES.seconds(state.failures + 1), asked))
+            self._store.refused(self._config.name, str(fault.what)[:1_000], again_at)
+        elif reasons:
+            what = f"the sink has refused {len(reasons):,} of {len(batch.wanted):,} events, the first: {reasons[0]}"
+            self._tell(SinkFault.code, what)
         return 0.0
 
-    def _next(self, state: SinkState) -> _Batch | None:
+    def _deliver(self, batch: _Batch, parts: Sequence[list[Event]], after: int) -> HeadwaterError | None:
+        """Deliver a batch in parts; returns the fault that ends it, after which it goes on later.
+
+        A single event that is refused becomes a dead letter; so does one that fails for the last time, once a later one
+        is taken.
+        """
+        failed, until = None, self._now()
+        for part in parts:
+            if self._stopped.is_set() or (failed is not None and self._now() > until):
+                return failed
+            fault, refused = self._apply(part)
+            failure, tries = _failure(fault), self._failures + 1
+            if fault is not None:
+                if len(part) > 1 or failure is Failure.UNAVAILABLE:
+                    return fault
+                if failure is Failure.FAILED and tries < self._config.tries:
+                    return fault
+                refused = {part[0].number: str(fault.what)}
+            batch.dead += [self._letter(number, reason, tries) for number, reason in refused.items()]
+            if failure is Failure.FAILED:
+                until = until if failed is not None else self._now() + dt.timedelta(seconds=_AHEAD_SECONDS)
+                failed = fault
+            elif failed is None or fault is None:  # all up to here is taken, or a dead letter
+                failed = None
+                if part is not parts[-1]:
+                    after = self._acknowledge(batch, part[-1].number, after)
+        if failed is None:
+            self._acknowledge(batch, batch.end, after)
+            self._failures = 0
+        return failed
+
+    def _acknowledge(self, batch: _Batch, number: int, after: int) -> int:
+        dead = [one for one in batch.dead if after < one.number <= number]
+        self._store.acknowledge(self._config.name, number, dead, after=after)
+        return number
+
+    def _apply(self, events: Sequence[Event]) -> tuple[HeadwaterError | None, Mapping[int, str]]:
+        """Why the sink has not taken the events, if so; those that it has refused by their numbers."""
+        try:
+            return None, (self._sink.apply(events) if events else None) or {}
+        except Exception as error:  # noqa: BLE001  whatever a sink raises is its own
+            return as_fault(error), {}
+
+    def _next(self, state: SinkState, most: int) -> _Batch | None:
         """The events after the position that the sink wants, as many as go into a batch."""
         last = self._store.last_number()
         if last <= state.acknowledged:
             return None
-        most = 1 if state.acknowledged < self._alone_until else self._config.batch
         events = self._store.events(state.acknowledged, max(most, _READ), sink=self._config.name)
         batch = _Batch([], [], events[-1].number if len(events) >= max(most, _READ) else last)
         for event in events:
@@ -193,30 +243,17 @@ class Delivery:
                 batch.dead.append(self._letter(event.number, f"held back: {reason}", 0))
         return batch
 
-    def _after(self, fault: HeadwaterError, state: SinkState, batch: _Batch) -> float:
-        """What follows a failed delivery: another try later, or of single events, or a dead letter."""
-        failure = fault.failure if isinstance(fault, SinkFault) else Failure.FAILED
-        is_alone, tries = len(batch.wanted) == 1, state.failures + 1
-        is_last = tries >= self._config.tries or batch.end <= self._exhausted_until
-        if is_alone and (failure is Failure.REFUSED or (failure is Failure.FAILED and is_last)):
-            letter = self._letter(batch.wanted[0].number, str(fault.what), tries)
-            self._store.acknowledge(self._config.name, batch.end, [*batch.dead, letter], after=state.acknowledged)
-            return 0.0
-        if not is_alone and failure is Failure.REFUSED:
-            self._alone_until = batch.end
-            return 0.0
-        if not is_alone and failure is Failure.FAILED and is_last:
-            self._alone_until = self._exhausted_until = batch.end
-        asked = min(getattr(fault, "wait_seconds", None) or 0.0, _LONGEST_ASKED_SECONDS)
-        pause = max(_PAUSES.seconds(tries), asked)
-        self._store.refused(self._config.name, str(fault.what)[:1_000], self._now() + dt.timedelta(seconds=pause))
-        return 0.0
-
     def _letter(self, number: int, reason: str, tries: int) -> DeadLetter:
         return DeadLetter(sink=self._config.name, number=number, at=self._now(), reason=reason[:1_000], tries=tries)
 
-    def _tell(self, fault: HeadwaterError) -> None:
-        self._listener(Notice(fault.code, f"the sink has not taken a batch: {fault.what}", self._config.name))
+    def _tell(self, code: str, what: str) -> None:
+        self._listener(Notice(code, what, self._config.name))
+
+
+def _failure(fault: HeadwaterError | None) -> Failure | None:
+    if fault is None:
+        return None
+    return fault.failure if isinstance(fault, SinkFault) else Failure.FAILED
 
 
 def configured(config: AggregatorConfig, name: str) -> SinkConfig:
@@ -243,7 +280,9 @@ class SinkThreads:
         deliveries = [
             Delivery(config, one.name, opened(one, config.state), store, listener=listener) for one in config.sinks
         ]
-        store.enrol_sinks([one.name for one in config.sinks])
+        for left in store.enrol_sinks([one.name for one in config.sinks], dt.datetime.now(dt.UTC)):
+            what = f"the sink is no longer configured: its place after event {left.acknowledged} is kept for a while"
+            listener(Notice("HW-AGG-12", what, left.name))
         for one, delivery in zip(config.sinks, deliveries, strict=True):
             thread = threading.Thread(
                 target=delivery.run, args=(self._stopped,), name=f"headwater-sink-{one.name}", daemon=True

@@ -16,7 +16,6 @@ import msgspec
 
 from headwater.errors import Exit, StoreFault, UsageFault
 from headwater.spec.records import Link, ToDict
-from headwater.spec.times import format_datetime
 
 
 class Life(StrEnum):
@@ -63,46 +62,24 @@ class SourceState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     life: Life = Life.NEW
     life_since: dt.datetime | None = None
     question: Question | None = None
-    question_text: str = ""
-    """What is asked, with a sample, in plain words."""
-
-    answer: Answer | None = None
-    """The operator's answer, until the next run has acted on it."""
-
-    refused_text: str = ""
-    """The question that the operator has refused last: the same is not asked again."""
-
+    question_text: str = ""  # what is asked, with a sample, in plain words
+    answer: Answer | None = None  # the operator's answer, until the next run has acted on it
+    refused_text: str = ""  # the question that the operator has refused last: the same is not asked again
     is_paused: bool = False
-    is_wanted_now: bool = False
-    """Whether the operator wants a run at once."""
-
+    is_wanted_now: bool = False  # whether the operator wants a run at once
     retirement: Retirement | None = None
-    next_at: dt.datetime | None = None
-    """When the next run is due; None: as soon as there is room."""
-
-    planned_at: dt.datetime | None = None
-    """When that was reckoned."""
-
-    failures: int = 0
-    """Runs in a row that failed as a whole: of a source that is failing or dead."""
-
-    fruitless: int = 0
-    """Runs in a row that were stopped before anything came of them."""
-
+    next_at: dt.datetime | None = None  # when the next run is due; None: as soon as there is room
+    planned_at: dt.datetime | None = None  # when that was reckoned
+    failures: int = 0  # runs in a row that failed as a whole: of a source that is failing or dead
+    fruitless: int = 0  # runs in a row that were stopped before anything came of them
     failing_since: dt.datetime | None = None
-    sound_at: dt.datetime | None = None
-    """When the last run began that proved the copy to be in step (status 0)."""
-
+    sound_at: dt.datetime | None = None  # when the last run began that proved the copy to be in step (status 0)
     audited_at: dt.datetime | None = None
     is_to_repair: bool = False
     """Whether the last audit has found files to differ, and no sound run has repaired them since."""
 
-    last_seconds: float | None = None
-    """How long the last run took: long runs have places of their own."""
-
-    hosts: tuple[str, ...] = ()
-    """Hosts that the last runs sent requests to, redirects included."""
-
+    last_seconds: float | None = None  # how long the last run took: long runs have places of their own
+    hosts: tuple[str, ...] = ()  # hosts that the last runs sent requests to, redirects included
     resources: int = 0
     octets: int = 0
     failed: int = 0
@@ -141,42 +118,31 @@ class RunRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     began_at: dt.datetime
     ended_at: dt.datetime
     exit_status: int
-    reason: str = ""
-    """Why the status is not 0, in one sentence."""
-
-    code: str | None = None
-    """The code or the rule of the reason."""
-
+    reason: str = ""  # why the status is not 0, in one sentence
+    code: str | None = None  # the code or the rule of the reason
     created: int = 0
     updated: int = 0
     deleted: int = 0
     failed: int = 0
     held_back: int = 0
     requests: int = 0
-    by_host: dict[str, tuple[int, int]] = {}
-    """Requests by host, and how many of them were answered with 429 or 503."""
-
+    by_host: dict[str, tuple[int, int]] = {}  # requests by host, and how many of them were answered with 429 or 503
     octets: int = 0
     warnings: tuple[tuple[str, int, str], ...] = ()
     """Defects of the source: rule or code, how often, and the sentence of the first."""
 
-    report: dict[str, Any] | None = None
-    """The JSON of the run's report, without lists of resources."""
+    report: dict[str, Any] | None = None  # the JSON of the run's report, without lists of resources
 
 
-class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+class NewEvent(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to a resource of a copy, before it has a number."""
 
     source: str
-    set_name: str
+    set_name: str = msgspec.field(name="set")
     action: str  # created, updated, deleted, moved
     uri: str
-    origin: str = ""
-    """The address of the resource at the first source, where a source republishes (`via`)."""
-
-    path: str = ""
-    """Relative to the copy."""
-
+    origin: str = ""  # the address of the resource at the first source, where a source republishes (`via`)
+    path: str = ""  # relative to the copy
     hash: str | None = None
     length: int | None = None
     type: str | None = None
@@ -191,33 +157,13 @@ class Event(NewEvent, frozen=True, kw_only=True):
     `path` is relative to the copy, `origin` the address at the first source where a source republishes, `reason` why.
     """
 
-    number: int
-    """Grows with each event, and is never given twice."""
-
-    run: int
-    """The number of the run; 0: a replay."""
-
+    number: int  # grows with each event, and is never given twice
+    run: int  # the number of the run; 0: a replay
     at: dt.datetime
 
     def to_dict(self) -> dict[str, Any]:
         """The event as sinks get it, as values that `json.dumps` takes; each field is always there."""
-        return {
-            "number": self.number,
-            "source": self.source,
-            "set": self.set_name,
-            "action": self.action,
-            "uri": self.uri,
-            "origin": self.origin or None,
-            "path": self.path,
-            "hash": self.hash,
-            "length": self.length,
-            "type": self.type,
-            "lastmod": None if self.lastmod is None else format_datetime(self.lastmod),
-            "links": [link.to_dict() for link in self.links],
-            "reason": self.reason or None,
-            "run": self.run,
-            "at": format_datetime(self.at),
-        }
+        return super().to_dict() | {"origin": self.origin or None, "reason": self.reason or None}
 
 
 class DeadLetter(ToDict, msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +179,8 @@ class DeadLetter(ToDict, msgspec.Struct, frozen=True, kw_only=True):
 class SinkState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     """How far a sink is; `acknowledged`: the last number that it has taken, or that has become a dead letter.
 
-    `waiting` counts events after it, also those that its filters leave out.
+    `waiting` counts events after it, also those that its filters leave out; `refused` those of the dead letters that
+    the sink has refused: what a rule holds back is as the operator wants it.
     """
 
     name: str
@@ -242,8 +189,6 @@ class SinkState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     oldest_waiting_at: dt.datetime | None
     dead_letters: int
     refused: int = 0
-    """Those of the dead letters that the sink has refused: what a rule holds back is as the operator wants it."""
-
     failures: int = 0
     failure: str = ""
     next_at: dt.datetime | None = None
@@ -365,12 +310,16 @@ class AggregatorStore(Protocol):
         """The number of the last event that was removed because of its age; 0: none was."""
 
     def trim(self, before: dt.datetime) -> int:
-        """Remove older events that every sink has acknowledged, and older dead letters; returns how many events."""
+        """Remove older events that every sink has acknowledged; returns how many. Older dead letters are removed, and
+        sinks that were not named any more before.
+        """
 
     # sinks
 
-    def enrol_sinks(self, names: Sequence[str]) -> None:
-        """Remember sinks; a new one begins after the last event. Sinks that are not named are forgotten."""
+    def enrol_sinks(self, names: Sequence[str], now: dt.datetime) -> list[SinkState]:
+        """Remember sinks; a new one begins after the last event. Returns those that are remembered and not named: they
+        keep their place, should they be named again, until `trim` removes them.
+        """
 
     def sink(self, name: str) -> SinkState:
         """How far a sink is. Raises UnknownSource."""
