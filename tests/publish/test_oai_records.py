@@ -15,7 +15,7 @@ from headwater.publish.oai_records import (
     header,
     is_spec,
     read_record,
-    spec_of,
+    set_of,
     unescaped,
     with_ancestors,
 )
@@ -33,7 +33,7 @@ GOOD = [
 
 def answer(record: XmlRecord) -> ET.Element:
     """The root of an answer with this record."""
-    head = header("i&<", 0, ["s"], is_deleted=False, declares=record.declares)
+    head = header("i&<", 0, ["s"], is_deleted=False)
     return ET.fromstring(b"".join((START, record.opening, head, record.rest, b"</ListRecords></OAI-PMH>")))
 
 
@@ -124,14 +124,18 @@ def test_damaged_records_never_damage_an_answer() -> None:
 
 
 def test_sets_and_identifiers() -> None:
-    assert spec_of("https://a.example/oai?verb=ListRecords&set=com_1:2&x") == "com_1:2"
-    assert spec_of("https://a.example/?set=a b") == "https~3A~2F~2Fa.example~2F~3Fset~3Da~20b"
-    assert is_spec(spec_of("urn:" + "ä" * 4_000))
-    assert spec_of("urn:" + "ä" * 4_000) != spec_of("urn:" + "ä" * 3_999)
+    assert set_of("https://a.example/oai?verb=ListRecords&set=com_1:2&x") == ("com_1:2", "com_1:2")
+    address = "https://a.example/server/api/core/collections/0b1c-2d"
+    assert set_of(address) == ("0b1c-2d-42e4773f", address)
+    specs = {
+        set_of(one)[0] for one in ("https://a.example/?set=a b", "https://a.example/?set=a c", "urn:" + "ä" * 4_000)
+    }
+    assert len(specs) == 3
+    assert all(is_spec(one) and len(one) < 80 for one in specs)
     assert is_spec(":".join("a" * 8))
     assert not is_spec(":".join("a" * 9))
     assert not is_spec("a" * 201)
-    assert with_ancestors(["a:b:c", "a:d"]) == ("a", "a:b", "a:b:c", "a:d")
+    assert with_ancestors(["a:b:c", "a:d"]) == ["a", "a:b", "a:b:c", "a:d"]
     assert unescaped("oai:x~2F~C3~A4") == "oai:x/ä"
     assert unescaped("x" * 130 + "~-" + "0" * 64) is None
 

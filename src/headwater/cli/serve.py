@@ -282,7 +282,7 @@ def _application(
     if admins := {one.name: one.oai_admin or "" for one in config.sets if one.oai}:
         from headwater.http.oai import OaiEndpoint
 
-        oai = OaiEndpoint(source, source.oai_indexes(), admins)
+        oai = OaiEndpoint(source.site, source.oai_indexes(), admins)
         stack.callback(oai.close)
         routes += oai.routes()
     if config.groups:

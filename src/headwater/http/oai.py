@@ -2,31 +2,32 @@
 
 A resumption token is the whole question and the place reached, in text: the server remembers nothing of it, and it may
 be asked again at any time, of any process.
+
+An answer has every change up to its date, since clients go on from there: while the index is behind, there is none.
 """
 
-import asyncio
 import base64
 import datetime as dt
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
-from typing import Final
-from urllib.parse import parse_qsl, unquote_to_bytes
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
 
 import msgspec
 
+from headwater.errors import HeadwaterError
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip, read_body
 from headwater.http.responses import CLOSE, Response, leads_to, line
 from headwater.http.routes import REVALIDATE, HttpRequest, Route
 from headwater.notify.hub.policy import RequestRefusal
-from headwater.publish.oai_index import ListedRecord, ListPlace, OaiIndex
-from headwater.publish.oai_records import OAI, XSI, datestamp, element, is_spec, is_text, unescaped
+from headwater.publish.oai_index import IndexBehind, IndexSnapshot, ListedRecord, ListPlace, OaiIndex
+from headwater.publish.oai_records import OAI, XSI, datestamp, element, is_spec, is_text
 from headwater.publish.site import OAI as ADDRESS
-from headwater.publish.site import SOURCE_DESCRIPTION, capability_list_name
-from headwater.source.health import ServableSource
+from headwater.publish.site import SOURCE_DESCRIPTION, Site, capability_list_name
 from headwater.spec.checks import escape
 from headwater.spec.kinds import RS
 from headwater.spec.times import SECOND, to_microseconds
@@ -37,17 +38,9 @@ from headwater.typed_decoding import from_json
 RECORDS, HEADERS, SETS = 500, 1_000, 1_000  # so many has a page at most …
 PAGE_OCTETS: Final = 2 << 20  # … and so many octets, unless one record has more
 _QUERY_OCTETS: Final = 65_536
-_WAIT_SECONDS, _FOLLOW_SECONDS = 5.0, 10.0
+_FOLLOW_SECONDS = 5.0
 _FOREVER_US: Final = (1 << 63) - 1
-_VERBS: Final = {
-    "Identify": ("", ""),
-    "ListMetadataFormats": ("", "identifier"),
-    "ListSets": ("", "resumptionToken"),
-    "ListIdentifiers": ("metadataPrefix", "from until set resumptionToken"),
-    "ListRecords": ("metadataPrefix", "from until set resumptionToken"),
-    "GetRecord": ("identifier metadataPrefix", ""),
-}
-"""The arguments that each verb needs, and those that it may have."""
+Arguments = Mapping[str, str]
 
 
 class OaiError(Exception):
@@ -55,7 +48,10 @@ class OaiError(Exception):
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code = code
+
+
+_bad_argument: Final = partial(OaiError, "badArgument")
 
 
 def read_arguments(query: bytes) -> dict[str, str]:
@@ -63,76 +59,63 @@ def read_arguments(query: bytes) -> dict[str, str]:
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=20)
     except ValueError:
-        raise OaiError("badArgument", "the arguments are no form in UTF-8, or there are too many") from None
-    verbs = [value for name, value in pairs if name == "verb"]
+        raise _bad_argument("the arguments are no form in UTF-8, or there are too many") from None
+    verbs, arguments = [value for name, value in pairs if name == "verb"], dict(pairs)
     if len(verbs) != 1 or verbs[0] not in _VERBS:
         raise OaiError("badVerb", f"verb is once one of {', '.join(_VERBS)}")
-    arguments, (needed, optional) = dict(pairs), (set(one.split()) for one in _VERBS[verbs[0]])
-    if len(arguments) != len(pairs):
-        raise OaiError("badArgument", "an argument is given twice")
-    given = arguments.keys() - {"verb"}
-    if unknown := given - needed - optional:
-        raise OaiError("badArgument", f"{verbs[0]} has no argument {min(unknown)[:80]!a}")
+    if len(arguments) != len(pairs) or not _VERBS[verbs[0]].allows(arguments.keys() - {"verb"}):
+        raise _bad_argument(f"{verbs[0]} has, each once: {_VERBS[verbs[0]].forms or 'nothing'}")
     if not all(map(is_text, arguments.values())):
-        raise OaiError("badArgument", "an argument has a character that XML does not have")
-    if "resumptionToken" in given and len(given) > 1:
-        raise OaiError("badArgument", "resumptionToken stands alone beside verb")
-    if "resumptionToken" not in given and (missing := needed - given):
-        raise OaiError("badArgument", f"{verbs[0]} needs {' and '.join(sorted(missing))}")
+        raise _bad_argument("an argument has a character that XML does not have")
     return arguments
 
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?", re.ASCII)
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?", re.ASCII)
 
 
 def _span(text: str) -> tuple[int, int]:
     """The microseconds [start, end) of a day or a second. Raises OaiError."""
-    is_day = "T" not in text
     try:
         if _TIME.fullmatch(text):
-            start = to_microseconds(dt.datetime.fromisoformat(f"{text}T00:00:00Z" if is_day else text))
-            return max(0, start), max(0, start + SECOND * (86_400 if is_day else 1))
+            start = to_microseconds(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC))
+            return start, start + SECOND * (1 if "T" in text else 86_400)
     except ValueError:
         pass
-    raise OaiError("badArgument", "from or until is no time such as 2026-01-31 or 2026-01-31T12:00:00Z")
+    raise _bad_argument("from or until is no time such as 2026-01-31 or 2026-01-31T12:00:00Z")
 
 
-def window(arguments: Mapping[str, str]) -> tuple[int, int]:
+def window(arguments: Arguments) -> tuple[int, int]:
     """The microseconds [from, until) that `from` and `until`, both included, mean. Raises OaiError."""
     from_, until = arguments.get("from"), arguments.get("until")
     if from_ is not None and until is not None and (len(from_) != len(until) or from_ > until):
-        raise OaiError("badArgument", "from and until differ in granularity, or from is later than until")
+        raise _bad_argument("from and until differ in granularity, or from is later than until")
     return 0 if from_ is None else _span(from_)[0], _FOREVER_US if until is None else _span(until)[1]
 
 
-class Token(msgspec.Struct, frozen=True, array_like=True):
-    """Where a list of a `verb` goes on: behind a place, when `cursor` records were sent."""
+class Token(ListPlace, frozen=True, array_like=True):
+    """A place in the list of a `verb`, when `cursor` of its records were sent."""
 
-    verb: str
-    at: ListPlace
+    verb: str = ""
     cursor: int = 0
 
-    def text(self) -> str:
-        """The token as it is sent."""
-        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
-
     @classmethod
-    def read(cls, text: str, verb: str) -> "Token":
-        """The token of a request. Raises OaiError."""
-        try:
+    def read(cls, arguments: Arguments) -> "Token | None":
+        """The token of a request; None: its list begins. Raises OaiError."""
+        text = arguments.get("resumptionToken")
+        if text is None:
+            return None
+        with suppress(ValueError, msgspec.DecodeError):
             token = from_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), cls)
-        except (ValueError, msgspec.DecodeError):
-            token = None
-        if token is None or token.verb != verb:
-            raise OaiError("badResumptionToken", "this is no token of this list")
-        return token
+            if token.verb == arguments["verb"]:
+                return token
+        raise OaiError("badResumptionToken", "this is no token of this list")
 
-    def end(self, following: ListPlace | None, count: int) -> bytes:
-        """The element by which an incomplete list goes on after so many more records, or ends."""
-        if following is None and not self.cursor:
-            return b""
-        text = "" if following is None else Token(self.verb, following, self.cursor + count).text()
-        return f'<resumptionToken cursor="{self.cursor}">{text}</resumptionToken>'.encode()
+    def page(self, told: Sequence[bytes], **last: object) -> bytes:
+        """What follows in the list, with the token to go on with behind the `last` place; without one it ends."""
+        following = msgspec.structs.replace(self, cursor=self.cursor + len(told), **last)
+        text = base64.urlsafe_b64encode(msgspec.json.encode(following)).decode().rstrip("=") if last else ""
+        end = f'<resumptionToken cursor="{self.cursor}">{text}</resumptionToken>' if self.cursor or last else ""
+        return b"".join((*told, end.encode()))
 
 
 _RS_SCHEMA: Final = "http://www.openarchives.org/rs/1.1/resourcesync.xsd"
@@ -142,190 +125,49 @@ _START: Final = (
 ).encode()
 
 
-class OaiAnswers:
-    """Answers requests for one set from its index, in a thread of its own: who waits for one set delays no other."""
-
-    def __init__(self, source: ServableSource, index: OaiIndex, admin: str) -> None:
-        self._source, self._index, self._admin = source, index, admin
-        self._site, self._name = source.site, index.of.name
-        self._url = self._site.url(f"{self._name}/{ADDRESS}")
-        self._title = self._site.settings(self._name).title or self._site.title or self._name
-        self.worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-oai")
-        self._verbs: dict[str, Callable[[Mapping[str, str]], bytes]] = {
-            "Identify": self._identify,
-            "ListMetadataFormats": self._formats,
-            "ListSets": self._sets,
-            "ListIdentifiers": self._records,
-            "ListRecords": self._records,
-            "GetRecord": self._record,
-        }
-
-    def close(self) -> None:
-        """Give up the thread and the index."""
-        self._index.is_wanted = False
-        self.worker.shutdown(wait=True, cancel_futures=True)
-        self._index.close()
-
-    def follow(self) -> None:
-        """Bring the index up to date, also while nobody asks: who does need not wait for long."""
-        with self._index:
-            if self._index.catch_up():
-                self._index.read_again(dt.datetime.now(dt.UTC))
-
-    def octets(self, query: bytes, *, has_gzip: bool) -> bytes | None:
-        """The document that answers a query, as the set is now. None: the set is loading, or nobody waits."""
-        with self._index:
-            at = self._index.answer_time(dt.datetime.now(dt.UTC))
-            if at is None:
-                return None
-            date = element("responseDate", datestamp(to_microseconds(at)))
-            octets = b"".join((_START, date, self._content(query), b"</OAI-PMH>\n"))
-        if not has_gzip:
-            return octets
-        compressor = GzipCompressor()
-        return gzip_header("") + compressor.add(octets) + compressor.finish()
-
-    def _content(self, query: bytes) -> bytes:
-        """The request, as far as it was understood, and what answers it."""
-        arguments: Mapping[str, str] = {}
-        try:
-            arguments = read_arguments(query)
-            verb = arguments["verb"]
-            content = b"<%b>%b</%b>" % (verb.encode(), self._verbs[verb](arguments), verb.encode())
-        except OaiError as error:
-            arguments = {} if error.code in ("badVerb", "badArgument") else arguments
-            content = f'<error code="{error.code}">{escape(error.text)}</error>'.encode()
-        given = "".join(f' {name}="{escape(text)}"' for name, text in arguments.items())
-        return f"<request{given}>{escape(self._url)}</request>".encode() + content
-
-    def _identify(self, _arguments: Mapping[str, str]) -> bytes:
-        opened_at = self._index.of.catalog.state(self._name).opened_at
-        told = (
-            ("repositoryName", self._title),
-            ("baseURL", self._url),
-            ("protocolVersion", "2.0"),
-            ("adminEmail", self._admin),
-            ("earliestDatestamp", datestamp(0 if opened_at is None else to_microseconds(opened_at))),
-            ("deletedRecord", "persistent"),
-            ("granularity", "YYYY-MM-DDThh:mm:ssZ"),
-            ("compression", "gzip"),
-        )
-        about = escape(self._site.url(SOURCE_DESCRIPTION))
-        described = f'<rs:ln xmlns:rs="{RS}" xsi:schemaLocation="{RS} {_RS_SCHEMA}" rel="resourcesync" href="{about}"/>'
-        return b"".join(element(*one) for one in told) + f"<description>{described}</description>".encode()
-
-    def _formats(self, arguments: Mapping[str, str]) -> bytes:
-        found = self._index.formats()
-        if (item := arguments.get("identifier")) is not None:
-            alive = {one.prefix for one in self._shown(item) if not one.is_deleted}
-            found = [one for one in found if one.prefix in alive]
-        if not found:
-            raise OaiError("noMetadataFormats", "the item is deleted")
-        body = b""
-        for one in found:
-            told = ("metadataPrefix", one.prefix), ("schema", one.schema), ("metadataNamespace", one.namespace)
-            body += b"<metadataFormat>%b</metadataFormat>" % b"".join(element(*each) for each in told)
-        return body
-
-    def _sets(self, arguments: Mapping[str, str]) -> bytes:
-        text = arguments.get("resumptionToken")
-        token = Token("ListSets", ListPlace("", "", 0, 0)) if text is None else Token.read(text, "ListSets")
-        found = self._index.collections(token.at.spec, SETS + 1)
-        told = [(spec, unescaped(spec) or spec) for spec in found[:SETS]]
-        told = [*([(self._name, self._title)] if text is None else []), *told]
-        body = (b"<set>%b%b</set>" % (element("setSpec", spec), element("setName", name)) for spec, name in told)
-        following = ListPlace("", found[SETS - 1], 0, 0) if len(found) > SETS else None
-        return b"".join(body) + token.end(following, len(told))
-
-    def _record(self, arguments: Mapping[str, str]) -> bytes:
-        found = [one for one in self._shown(arguments["identifier"]) if one.prefix == arguments["metadataPrefix"]]
-        if not found:
-            raise OaiError("cannotDisseminateFormat", "the item does not have this format")
-        return found[0].octets
-
-    def _records(self, arguments: Mapping[str, str]) -> bytes:
-        """The next page of records, or of their headers."""
-        verb, text = arguments["verb"], arguments.get("resumptionToken")
-        if text is not None:
-            token = Token.read(text, verb)
-        else:
-            spec, (from_us, until_us) = arguments.get("set", self._name), window(arguments)
-            if not is_spec(spec):
-                raise OaiError("badArgument", "set is no setSpec")
-            token = Token(verb, ListPlace(arguments["metadataPrefix"], spec, until_us, from_us))
-        if not self._index.has_format(token.at.prefix):
-            code = "cannotDisseminateFormat" if text is None else "badResumptionToken"
-            raise OaiError(code, "no item has this format")
-        limit, headers_only = (HEADERS, True) if verb == "ListIdentifiers" else (RECORDS, False)
-        found, has_more = self._index.listed(token.at, limit, PAGE_OCTETS, self._shows, headers_only=headers_only)
-        if not found and text is None:
-            raise OaiError("noRecordsMatch", "there is no such record")
-        following = None
-        if has_more:
-            following = msgspec.structs.replace(token.at, at_us=found[-1].at_us, item=found[-1].item)
-        return b"".join([one.octets for one in found]) + token.end(following, len(found))
-
-    def _shown(self, item: str) -> list[ListedRecord]:
-        """The records of an item that are shown. Raises OaiError where there are none."""
-        if found := [one for one in self._index.records(item) if self._shows(one)]:
-            return found
-        raise OaiError("idDoesNotExist", "there is no such item")
-
-    def _shows(self, one: ListedRecord) -> bool:
-        """Whether a record is a deletion, or the settings still take its files, where they may have changed since."""
-        if one.is_deleted or self._name not in self._source.changing_names:
-            return True
-        uris = (one.source, self._index.of.uri(one.item))
-        return all("://" in uri or self._source.takes(self._name, unquote_to_bytes(uri)) for uri in uris)
-
-
 class OaiEndpoint:
     """Answers requests for the sets of these indexes; `admins` has the mail addresses that `Identify` names."""
 
-    def __init__(self, source: ServableSource, indexes: Mapping[str, OaiIndex], admins: Mapping[str, str]) -> None:
-        self._site = source.site
-        self._answers = {name: OaiAnswers(source, one, admins[name]) for name, one in indexes.items()}
+    def __init__(self, site: Site, indexes: Mapping[str, OaiIndex], admins: Mapping[str, str]) -> None:
+        self._site, self._indexes, self._admins = site, indexes, admins
         self._ends = threading.Event()
-        self._follower = threading.Thread(target=self._follow, name="headwater-oai-follow", daemon=True)
+        self._follower = threading.Thread(target=self._follow, name="headwater-oai", daemon=True)
         self._follower.start()
 
     def close(self) -> None:
-        """Give up the threads and the indexes."""
+        """Give up the thread and the indexes."""
         self._ends.set()
         self._follower.join()
-        for one in self._answers.values():
+        for one in self._indexes.values():
             one.close()
 
     def routes(self) -> Iterator[Route]:
-        """The rows of the endpoint: two for each set."""
-        for name in self._answers:
-            for method in ("GET", "POST"):
-                yield Route(
-                    name="oai",
-                    method=method,
-                    pattern=f"/{name}/{ADDRESS}",
-                    handler=partial(self.answer, name),
-                    media_type=b"text/xml; charset=utf-8",
-                    cache=REVALIDATE,
-                )
+        """The rows of the endpoint."""
+        for method in ("GET", "POST"):
+            yield Route(
+                name="oai",
+                method=method,
+                pattern=f"/{{set}}/{ADDRESS}",
+                handler=self.answer,
+                media_type=b"text/xml; charset=utf-8",
+                cache=REVALIDATE,
+                when_published=True,
+            )
 
-    async def answer(self, name: str, request: HttpRequest) -> Response:
-        """The answer to a request; 503 while the set or its index is being made."""
-        query = request.scope.get("query_string", b"")
+    async def answer(self, request: HttpRequest) -> Response:
+        """The answer to a request; 503 while much is missing in the index."""
+        name, query = request.match.set_name or "", request.scope.get("query_string", b"")
+        if name not in self._indexes:
+            return responses.text(404, "the set does not answer OAI-PMH")
         if request.method == "POST":
             body = await read_body(request.scope, request.receive, _QUERY_OCTETS)
             if isinstance(body, RequestRefusal):
                 return responses.text(body.status, body.text, CLOSE)
             query = b"&".join(filter(None, (query, body)))
-        if not await request.access.is_published(name):
-            return responses.not_published(name)
-        answers, has_gzip = self._answers[name], accepts_gzip(request.fields.accept_encoding)
-        task = answers.worker.submit(answers.octets, query, has_gzip=has_gzip)
+        has_gzip = accepts_gzip(request.fields.accept_encoding)
         try:
-            octets = await asyncio.wait_for(asyncio.wrap_future(task), _WAIT_SECONDS)
-        except TimeoutError:
-            octets = None
-        if octets is None:
+            octets = await request.access.ask(self._octets, name, query, has_gzip)
+        except IndexBehind:
             said = "the records are being prepared; try again in a moment"
             return responses.text(503, said, line(b"retry-after", b"5"))
         response = request.respond(200, octets)
@@ -334,8 +176,139 @@ class OaiEndpoint:
         return response
 
     def _follow(self) -> None:
-        """Have each thread follow its set from time to time."""
+        """Bring each index up to date, also while nobody asks: a batch of one after another."""
         while not self._ends.is_set():
-            for one in self._answers.values():
-                one.worker.submit(one.follow)
-            self._ends.wait(_FOLLOW_SECONDS)
+            is_behind = False
+            for one in self._indexes.values():
+                with suppress(HeadwaterError, OSError):  # who asks is told
+                    is_behind = one.follow(dt.datetime.now(dt.UTC)) or is_behind
+            self._ends.wait(0 if is_behind else _FOLLOW_SECONDS)
+
+    def _octets(self, name: str, query: bytes, has_gzip: bool) -> bytes:  # noqa: FBT001
+        """The document that answers a query, as the set is now. Raises IndexBehind."""
+        arguments: Arguments = {}
+        with self._indexes[name].snapshot(dt.datetime.now(dt.UTC)) as index:
+            date = element("responseDate", datestamp(to_microseconds(index.at)))
+            try:
+                arguments = read_arguments(query)
+                verb = arguments["verb"]
+                content = b"<%b>%b</%b>" % (verb.encode(), _VERBS[verb].answer(self, index, arguments), verb.encode())
+            except OaiError as error:
+                arguments = {} if error.code == "badArgument" else arguments
+                content = f'<error code="{error.code}">{escape(str(error))}</error>'.encode()
+        given = "".join(f' {name}="{escape(text)}"' for name, text in arguments.items())
+        asked = f"<request{given}>{escape(self._url(index))}</request>".encode()
+        octets = b"".join((_START, date, asked, content, b"</OAI-PMH>\n"))
+        if not has_gzip:
+            return octets
+        compressor = GzipCompressor()
+        return gzip_header("") + compressor.add(octets) + compressor.finish()
+
+    def _url(self, index: IndexSnapshot) -> str:
+        return self._site.url(f"{index.of.name}/{ADDRESS}")
+
+    def _title(self, index: IndexSnapshot) -> str:
+        return self._site.settings(index.of.name).title or self._site.title or index.of.name
+
+    def identify(self, index: IndexSnapshot, _arguments: Arguments) -> bytes:
+        """What `Identify` tells, and where the Source Description is."""
+        opened_at = index.of.catalog.state(index.of.name).opened_at
+        told = (
+            ("repositoryName", self._title(index)),
+            ("baseURL", self._url(index)),
+            ("protocolVersion", "2.0"),
+            ("adminEmail", self._admins[index.of.name]),
+            ("earliestDatestamp", datestamp(0 if opened_at is None else to_microseconds(opened_at))),
+            ("deletedRecord", "persistent"),
+            ("granularity", "YYYY-MM-DDThh:mm:ssZ"),
+            ("compression", "gzip"),
+        )
+        about = escape(self._site.url(SOURCE_DESCRIPTION))
+        described = f'<rs:ln xmlns:rs="{RS}" xsi:schemaLocation="{RS} {_RS_SCHEMA}" rel="resourcesync" href="{about}"/>'
+        return _elements(told) + f"<description>{described}</description>".encode()
+
+    def formats(self, index: IndexSnapshot, arguments: Arguments) -> bytes:
+        """All formats, or those of an item."""
+        found = index.formats()
+        if (item := arguments.get("identifier")) is not None:
+            alive = {one.prefix for one in _records(index, item) if not one.is_deleted}
+            found = [one for one in found if one.prefix in alive]
+        if not found:
+            raise OaiError("noMetadataFormats", "the item is deleted")
+        names = "metadataPrefix", "schema", "metadataNamespace"
+        return b"".join(
+            b"<metadataFormat>%b</metadataFormat>" % _elements(zip(names, one, strict=True)) for one in found
+        )
+
+    def sets(self, index: IndexSnapshot, arguments: Arguments) -> bytes:
+        """A page of the sets: the first one is the whole, the others are collections."""
+        token = Token.read(arguments) or Token("", "", 0, 0, verb="ListSets")
+        found = index.collections(token.spec, SETS + 1)
+        told = [] if token.cursor else [(index.of.name, self._title(index))]
+        told += found[:SETS]
+        body = [b"<set>%b</set>" % _elements(zip(("setSpec", "setName"), one, strict=True)) for one in told]
+        return token.page(body, **({"spec": told[-1][0]} if len(found) > SETS else {}))
+
+    def record(self, index: IndexSnapshot, arguments: Arguments) -> bytes:
+        """One record."""
+        for one in _records(index, arguments["identifier"]):
+            if one.prefix == arguments["metadataPrefix"]:
+                return one.octets
+        raise OaiError("cannotDisseminateFormat", "the item does not have this format")
+
+    def records(self, index: IndexSnapshot, arguments: Arguments) -> bytes:
+        """A page of records, or of their headers."""
+        code, token = "badResumptionToken", Token.read(arguments)
+        if token is None:
+            code, spec, (from_us, until_us) = (
+                "cannotDisseminateFormat",
+                arguments.get("set", index.of.name),
+                window(arguments),
+            )
+            if not is_spec(spec):
+                raise _bad_argument("set is no setSpec")
+            token = Token(arguments["metadataPrefix"], spec, until_us, from_us, verb=arguments["verb"])
+        if not index.has_format(token.prefix):
+            raise OaiError(code, "no item has this format")
+        limit, headers_only = (HEADERS, True) if token.verb == "ListIdentifiers" else (RECORDS, False)
+        found, has_more = index.listed(token, limit, PAGE_OCTETS, headers_only=headers_only)
+        if not found and not token.cursor:
+            raise OaiError("noRecordsMatch", "there is no such record")
+        last = {"at_us": found[-1].at_us, "item": found[-1].item} if has_more else {}
+        return token.page([one.octets for one in found], **last)
+
+
+def _records(index: IndexSnapshot, item: str) -> list[ListedRecord]:
+    """The records of an item. Raises OaiError where there are none."""
+    if found := index.records(item):
+        return found
+    raise OaiError("idDoesNotExist", "there is no such item")
+
+
+def _elements(told: Iterable[tuple[str, str]]) -> bytes:
+    return b"".join(element(*one) for one in told)
+
+
+class _Verb(NamedTuple):
+    """A verb: what answers it, and the forms of its arguments, with those that may be left out in brackets."""
+
+    answer: Callable[[OaiEndpoint, IndexSnapshot, Arguments], bytes]
+    forms: str = ""
+
+    def allows(self, given: Set[str]) -> bool:
+        """Whether arguments of these names are one of the forms."""
+        texts = [form.split() for form in self.forms.split("|")]
+        return any(
+            {one for one in form if one[0] != "["} <= given <= {one.strip("[]") for one in form} for form in texts
+        )
+
+
+_LISTED: Final = _Verb(OaiEndpoint.records, "metadataPrefix [from] [until] [set] | resumptionToken")
+_VERBS: Final = {
+    "Identify": _Verb(OaiEndpoint.identify),
+    "ListMetadataFormats": _Verb(OaiEndpoint.formats, "[identifier]"),
+    "ListSets": _Verb(OaiEndpoint.sets, "| resumptionToken"),
+    "ListIdentifiers": _LISTED,
+    "ListRecords": _LISTED,
+    "GetRecord": _Verb(OaiEndpoint.record, "identifier metadataPrefix"),
+}

@@ -1,28 +1,31 @@
 """An index of one set for OAI-PMH: each record as it is sent, in the order of its last change, in a SQLite file.
 
-It is a cache of the catalog: `catch_up` makes it of the resources as loaded and of the log of changes, and adds what
-came since. The order is that of the log, on whatever machine it is made; so a place in a list is a time and an item,
-and a record that changes while a list is read comes again at its end. The log is never cut, so deletions are told for
-ever. Each combination of settings has a file of its own, since what they mean for a record is in it.
+It is a cache of the catalog, made of the resources there are and of the log of changes; whenever it is asked, it adds
+what came since. The order is that of the log, on whatever machine it is made; so a place in a list is a time and an
+item, and a record that changes while a list is read comes again at its end. The log is never cut, so deletions are told
+for ever. Each combination of settings has a file of its own, since what they mean for a record is in it.
 
 A harvested record is an item under its own identifier. Otherwise a resource that describes no other is an item, under
 its URL: with the records that describe it, and with its own octets if they are metadata. Where one record describes
 many resources (`records_stand_alone`), it is the item, and they are none.
+
+An item of which something cannot be read now stays as it is, and is looked at again later.
 """
 
 import datetime as dt
 import hashlib
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 
 from headwater.catalog.content import Absence, ContentReader, NoContent, read_and_close
-from headwater.catalog.interface import Catalog, Metadata, Resource
+from headwater.catalog.interface import Catalog, Metadata, Resource, SetState
 from headwater.errors import HeadwaterError, StoreFault
 from headwater.publish.added_links import AddedLinks, EntryPlace
 from headwater.publish.link_rules import LinkRules
@@ -36,53 +39,55 @@ from headwater.publish.oai_records import (
     dublin_core,
     header,
     read_record,
-    spec_of,
+    set_of,
     unescaped,
     with_ancestors,
 )
 from headwater.spec.records import Link
 from headwater.spec.times import to_microseconds
 from headwater.storage.database import Database, Durability, Schema
-from headwater.storage.transaction import Row, Transaction
+from headwater.storage.transaction import Transaction, Values
 
 # ruff: noqa: S608 the only text put into a statement is our own names
 
 _TABLES: Final = """
 CREATE TABLE state (
   seq INTEGER NOT NULL, seq_us INTEGER,  -- the last change of the log that is in the index
-  loaded TEXT                            -- URI up to which resources as loaded are in it; NULL: all
+  loaded TEXT                            -- URI up to which the resources are in it, before any change; NULL: all
 ) STRICT;
-CREATE TABLE format (prefix TEXT NOT NULL UNIQUE, namespace TEXT NOT NULL, schema TEXT NOT NULL) STRICT;
-CREATE TABLE collection (spec TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+CREATE TABLE format (prefix TEXT NOT NULL UNIQUE, schema TEXT NOT NULL, namespace TEXT NOT NULL) STRICT;
+CREATE TABLE collection (spec TEXT PRIMARY KEY, name TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE record (
   id INTEGER PRIMARY KEY, item TEXT NOT NULL, prefix TEXT NOT NULL, at_us INTEGER NOT NULL,
   source TEXT NOT NULL,                  -- URI of the resource whose metadata it has; '': deleted before the index
   is_deleted INTEGER NOT NULL,
-  specs TEXT NOT NULL,                   -- setSpecs of its collections, with blanks between
-  header BLOB NOT NULL, opening BLOB NOT NULL, rest BLOB NOT NULL,
+  specs TEXT NOT NULL,                   -- setSpecs of the whole and of its collections, with blanks between
+  header BLOB NOT NULL, whole BLOB NOT NULL,
   UNIQUE (item, prefix)
 ) STRICT;
 CREATE INDEX record_source ON record (source);
-CREATE TABLE place (                     -- of a record in the lists of its sets, of which the whole is one
-  prefix TEXT NOT NULL, spec TEXT NOT NULL, at_us INTEGER NOT NULL, item TEXT NOT NULL,
-  record INTEGER NOT NULL REFERENCES record ON DELETE CASCADE,
-  PRIMARY KEY (prefix, spec, at_us, item)
+CREATE TABLE place (                     -- of a record in the lists of its sets and those above them
+  spec TEXT NOT NULL, prefix TEXT NOT NULL, at_us INTEGER NOT NULL, item TEXT NOT NULL, record INTEGER NOT NULL,
+  PRIMARY KEY (spec, prefix, at_us, item)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX place_record ON place (record);
-CREATE TABLE unread (uri TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- resources to be read again
+CREATE TABLE unread (uri TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- of items that are to be looked at again
 """
-_WHOLE: Final = "r.item, r.prefix, r.at_us, source, is_deleted, CAST(opening || header || rest AS BLOB)"
-_HEADER: Final = "r.item, r.prefix, r.at_us, source, is_deleted, header"
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
 _BATCH: Final = 1_000  # changes or resources of one transaction
+_AT_ONCE: Final = 5_000  # so many are added while somebody waits
 _UNUSED_SECONDS: Final = 86_400  # a file of other settings goes when nobody has written to it for so long
+
+
+class NotReadable(Exception):
+    """The octets of a resource cannot be read now."""
 
 
 class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
     """The set of an index: `links` gives its resources their links by `rules`, `contents` has their octets.
 
-    `prefixes` are those of a set that was harvested by OAI-PMH: its paths are a prefix and an identifier.
+    `prefixes` are those of a set that was harvested by OAI-PMH: its paths are a prefix and an identifier. `takes` tells
+    which files the settings still take, where they may change.
     """
 
     name: str
@@ -93,6 +98,7 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
     contents: ContentReader
     prefixes: tuple[str, ...] = ()
     records_stand_alone: bool = False
+    takes: Callable[[bytes], bool] | None = None
 
     def url(self, uri: str) -> str:
         """The URL of a resource."""
@@ -102,23 +108,23 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
         """The URI by which the catalog knows what is at a URL."""
         return url.removeprefix(self.url_prefix)
 
-    def record(self, resource: Resource) -> XmlRecord | Absence | None:
-        """The record that the octets of a resource are; an Absence where they cannot be read now, None for no record.
+    def record(self, resource: Resource) -> XmlRecord | None:
+        """The record that the octets of a resource are; None for no record. Raises NotReadable.
 
         They are read only where the media type does not say that they are no record.
         """
-        told = resource.metadata
-        may_be = any(one in (told.type or "xml") for one in ("xml", "json", "octet-stream"))  # the last: not known
-        if not may_be or (told.length or 0) > RECORD_OCTETS:
-            return None
+        if not any(one in (resource.metadata.type or "xml") for one in ("xml", "json", "octet-stream")):
+            return None  # the last one says nothing
         opened = self.contents.open(self.name, resource)
         if not isinstance(opened, NoContent) and opened.octets > RECORD_OCTETS:
             opened.close()
             return None
-        octets = opened if isinstance(opened, NoContent) else read_and_close(opened, told)
-        if isinstance(octets, NoContent):
-            return None if octets.why is Absence.ELSEWHERE else octets.why
-        return read_record(octets)
+        octets = opened if isinstance(opened, NoContent) else read_and_close(opened, resource.metadata)
+        if not isinstance(octets, NoContent):
+            return read_record(octets)
+        if octets.why is Absence.ELSEWHERE:
+            return None
+        raise NotReadable(octets.detail)
 
 
 Microseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -138,188 +144,63 @@ class ListPlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ListedRecord(NamedTuple):
-    """A record or its header: its place, the resource whose metadata it has, and its octets."""
+    """A record or its header, and its place."""
 
-    item: str
     prefix: str
+    item: str
     at_us: int
-    source: str
     is_deleted: int
     octets: bytes
 
 
-class OaiIndex:
-    """The index of a set, in a file of `folder`, for one thread at a time. `is_wanted`: False ends `catch_up`.
+class IndexSnapshot(NamedTuple):
+    """One state of an index, in which nothing is missing up to a time."""
 
-    It answers when `catch_up` has been True. Methods raise StoreFaults, also those of the catalog.
-    """
-
-    def __init__(self, folder: Path, of: IndexedSet) -> None:
-        self.of, self.is_wanted = of, True
-        self._folder, self._path = folder, folder
-        self._database: Database | None = None
-
-    def _open(self, opened_at: dt.datetime) -> Database:
-        """The file for the settings, and for the catalog that was opened at a time."""
-        of = self.of
-        settings = (_TABLES, FORMATS, of.url_prefix, of.prefixes, of.records_stand_alone, of.rules, opened_at)
-        path = self._folder / f"{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}.sqlite"
-        if self._database is None or path != self._path:
-            self.close()
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for one in self._folder.glob("*.sqlite"):
-                if one != path and one.stat().st_mtime < time.time() - _UNUSED_SECONDS:
-                    _remove(one)
-            self._path = path
-            self._database = Database(path, _SCHEMA, durability=Durability.NORMAL)
-        return self._database
-
-    def __enter__(self) -> None:
-        """What is done with the index from here on may find that the file is at fault."""
-
-    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
-        """Give the file up after a fault of its own, and remove it if it is damaged: `catch_up` opens it again."""
-        if isinstance(fault, HeadwaterError) and fault.where == str(self._path):
-            self.close()
-            if fault.code in _WORTHLESS:
-                _remove(self._path)
-
-    def close(self) -> None:
-        """Give up the file."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-
-    # what is asked for
-
-    def _reading(self) -> AbstractContextManager[Transaction]:
-        if self._database is None:
-            raise StoreFault("the index is not open")
-        return self._database.read()
+    of: IndexedSet
+    at: dt.datetime
+    transaction: Transaction
 
     def formats(self) -> list[Format]:
-        """All formats."""
-        with self._reading() as transaction:
-            return [Format(*row) for row in transaction.rows("SELECT * FROM format ORDER BY rowid")]
+        """All formats of which there is or was a record."""
+        return [Format(*row) for row in self.transaction.rows("SELECT * FROM format ORDER BY rowid")]
 
     def has_format(self, prefix: str) -> bool:
         """Whether a format is there: a deleted record may be in one of which no more is known."""
-        sql = "SELECT EXISTS (SELECT 1 FROM format WHERE prefix = ?1) OR EXISTS (SELECT 1 FROM place WHERE prefix = ?1)"
-        with self._reading() as transaction:
-            return bool(transaction.value(sql, (prefix,)))
+        sql = "SELECT EXISTS (SELECT 1 FROM place WHERE spec = ? AND prefix = ?)"
+        return prefix == DUBLIN_CORE.prefix or bool(self.transaction.value(sql, (self.of.name, prefix)))
 
-    def collections(self, after: str, limit: int) -> list[str]:
-        """Up to so many setSpecs of collections, behind one of them."""
-        with self._reading() as transaction:
-            sql = "SELECT spec FROM collection WHERE spec > ? ORDER BY spec LIMIT ?"
-            return [row[0] for row in transaction.rows(sql, (after, limit))]
+    def collections(self, after: str, limit: int) -> list[tuple[str, str]]:
+        """The setSpecs and names of up to so many collections, behind one of them."""
+        sql = "SELECT spec, name FROM collection WHERE spec > ? ORDER BY spec LIMIT ?"
+        return [(spec, name) for spec, name in self.transaction.rows(sql, (after, limit))]
 
     def records(self, item: str) -> list[ListedRecord]:
         """The records of an item, one for each format that it has or had."""
-        with self._reading() as transaction:
-            rows = transaction.rows(f"SELECT {_WHOLE} FROM record AS r WHERE item = ?", (item,))
-            return [*map(ListedRecord._make, rows)]
+        return [*self._shown("whole", "record AS r WHERE item = ?", (item,))]
 
-    def listed(
-        self, at: ListPlace, limit: int, octets: int, shows: Callable[[ListedRecord], bool], *, headers_only: bool
-    ) -> tuple[list[ListedRecord], bool]:
-        """The next records of a list that are to be shown, up to so many and so many octets; whether there are more."""
-        sql = (
-            f"SELECT {_HEADER if headers_only else _WHOLE} FROM place AS p CROSS JOIN record AS r ON r.id = p.record"
+    def listed(self, at: ListPlace, limit: int, octets: int, *, headers_only: bool) -> tuple[list[ListedRecord], bool]:
+        """The next records of a list, up to so many and so many octets; whether there are more."""
+        rows = (
+            "place AS p CROSS JOIN record AS r ON r.id = p.record"
             " WHERE p.prefix = ? AND p.spec = ? AND p.at_us < ? AND (p.at_us, p.item) > (?, ?)"
             " ORDER BY p.at_us, p.item"
         )
-        found = list[ListedRecord]()
-        with self._reading() as transaction:
-            for one in filter(shows, map(ListedRecord._make, transaction.rows(sql, msgspec.structs.astuple(at)))):
-                octets -= len(one.octets)
-                if len(found) == limit or (found and octets < 0):
-                    return found, True
-                found.append(one)
+        found, place = list[ListedRecord](), (at.prefix, at.spec, at.until_us, at.at_us, at.item)
+        for one in self._shown("header" if headers_only else "whole", rows, place):
+            octets -= len(one.octets)
+            if len(found) == limit or (found and octets < 0):
+                return found, True
+            found.append(one)
         return found, False
 
-    # what is added
-
-    def answer_time(self, now: dt.datetime) -> dt.datetime | None:
-        """Add what has changed; the time up to which nothing is missing. None: the set is loading, or nobody waits.
-
-        The catalog draws a line at `now` (`Catalog.mark`): no change that is recorded later gets a time that a
-        harvester has seen already.
-        """
-        catalog, name = self.of.catalog, self.of.name
-        line = catalog.state(name).last_at
-        if line is not None and line < now.replace(microsecond=0):
-            with suppress(StoreFault):  # a full disk: then the newest time is the line
-                line = catalog.mark(name, now)
-        return min(line, now) if self.catch_up() and line is not None else None
-
-    def catch_up(self) -> bool:
-        """Add what has changed; whether all of it is there now."""
-        state = self.of.catalog.state(self.of.name)
-        if state.opened_at is None:
-            return False
-        database = self._open(state.opened_at)
-        while self.is_wanted:
-            with database.read() as transaction:
-                at = self._position(transaction)
-            if at is not None and at.loaded is None and at.seq >= state.last_seq:
-                return True
-            with database.write() as transaction:
-                self._add(transaction)
-        return False
-
-    def _position(self, transaction: Transaction) -> "_Position | None":
-        """How far the index is; None where it is empty, or of another log."""
-        if (row := transaction.one("SELECT * FROM state")) is None:
-            return None
-        at = _Position(*row)
-        if at.seq_us is None:
-            return at
-        last = self.of.catalog.changes(self.of.name, at.seq - 1, 1)
-        return at if [to_microseconds(one.at) for one in last] == [at.seq_us] else None
-
-    def _add(self, transaction: Transaction) -> None:
-        """Add a batch: of resources as loaded, then of changes."""
-        catalog, name = self.of.catalog, self.of.name
-        first = catalog.segments(name)[0]  # a set that was moved here has no log of what was before
-        if (at := self._position(transaction)) is None:
-            for table in ("state", "format", "collection", "record", "unread"):
-                transaction.run(f"DELETE FROM {table}")
-            transaction.run("INSERT INTO format VALUES (?, ?, ?)", msgspec.structs.astuple(DUBLIN_CORE))
-            at = _Position(first.first - 1, None, "")
-            transaction.run("INSERT INTO state VALUES (?, ?, ?)", at)
-        if at.loaded is not None:
-            resources = catalog.resources(name, at.loaded, _BATCH)
-            times = {one.uri: to_microseconds(first.from_) for one in resources if one.seq <= at.seq}
-            at = at._replace(loaded=resources[-1].uri if resources else None)
-        else:
-            changes = catalog.changes(name, at.seq, _BATCH)
-            latest = {one.uri: one for one in changes}
-            there = catalog.get(name, list(latest))
-            last = [one for one in latest.values() if one.uri not in there or there[one.uri].seq == one.seq]
-            times = {one.uri: to_microseconds(one.at) for one in last}  # of others a later change tells
-            if changes:  # else another process has added them
-                at = at._replace(seq=changes[-1].seq, seq_us=to_microseconds(changes[-1].at))
-        _Batch(transaction, self.of).add(times)
-        transaction.run("UPDATE state SET seq = ?, seq_us = ?, loaded = ?", at)
-
-    def read_again(self, now: dt.datetime) -> None:
-        """Add what could not be read before and now can: that counts as changed now."""
-        of = self.of
-        with self._reading() as transaction:
-            sql = "SELECT uri FROM unread ORDER BY random() LIMIT ?"
-            uris = [row[0] for row in transaction.rows(sql, (_BATCH,))]
-        there = of.catalog.get(of.name, uris) if uris else {}
-        ready = [uri for uri, one in there.items() if not isinstance(of.record(one), Absence)]
-        if ready and self._database is not None:
-            at_us = to_microseconds(of.catalog.mark(of.name, now))  # no harvester is beyond it
-            with self._database.write() as transaction:
-                _Batch(transaction, of).add(dict.fromkeys(ready, at_us))
-
-
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    def _shown(self, column: str, rows: str, values: Values) -> Iterator[ListedRecord]:
+        """The records among these rows that are deletions, or of files that the settings still take."""
+        sql, takes = f"SELECT source, r.prefix, r.item, r.at_us, is_deleted, {column} FROM {rows}", self.of.takes
+        for source, *row in self.transaction.rows(sql, values):
+            one = ListedRecord(*row)
+            paths = [unquote_to_bytes(uri) for uri in (source, self.of.uri(one.item)) if "://" not in uri]
+            if takes is None or one.is_deleted or all(map(takes, paths)):
+                yield one
 
 
 class _Position(NamedTuple):
@@ -330,12 +211,149 @@ class _Position(NamedTuple):
     loaded: str | None
 
 
-class _Found(NamedTuple):
+_BEGINNING: Final = _Position(0, None, "")
+
+
+class IndexBehind(Exception):
+    """Too much is missing in the index to be added while somebody waits."""
+
+
+class OaiIndex:
+    """The index of a set, in a file of `folder`; safe for several threads.
+
+    Methods raise StoreFaults, also those of the catalog.
+    """
+
+    def __init__(self, folder: Path, of: IndexedSet) -> None:
+        self.of, self._folder = of, folder
+        self._lock = threading.Lock()
+        self._database: Database | None = None
+
+    def close(self) -> None:
+        """Give up the file."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+    @contextmanager
+    def snapshot(self, now: dt.datetime) -> Iterator[IndexSnapshot]:
+        """The index as the set is now. Raises IndexBehind.
+
+        The catalog draws a line at `now` (`Catalog.mark`): no change that is recorded later gets a time that a
+        harvester has seen already.
+        """
+        line = self.of.catalog.state(self.of.name).last_at or now
+        if line < now.replace(microsecond=0):
+            with suppress(StoreFault):  # a full disk: then the newest time is the line
+                line = self.of.catalog.mark(self.of.name, now)
+        with self._opened() as (database, state):
+            while missing := self._missing(database, state):
+                if missing > _AT_ONCE:
+                    raise IndexBehind
+                self._add(database)
+            with database.read() as transaction:
+                yield IndexSnapshot(self.of, min(line, now), transaction)
+
+    def follow(self, now: dt.datetime) -> bool:
+        """Add a batch of what is missing, and tell whether something was.
+
+        If not, look again at items that could not be read: they count as changed now.
+        """
+        with self._opened() as (database, state):
+            if self._missing(database, state):
+                self._add(database)
+                return True
+            with database.read() as transaction:
+                sql = "SELECT uri FROM unread ORDER BY random() LIMIT ?"
+                uris = [uri for (uri,) in transaction.rows(sql, (_BATCH,))]
+            if uris:
+                at_us = to_microseconds(self.of.catalog.mark(self.of.name, now))  # no harvester is beyond it
+                with database.write() as transaction:
+                    _Batch(transaction, self.of).write(dict.fromkeys(uris, at_us))
+            return False
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Database, SetState]]:
+        """The file for the settings and for the catalog as it was opened, and the state of the set.
+
+        It is given up after a fault of its own, and removed if it is damaged: it is made again then.
+        """
+        of, state = self.of, self.of.catalog.state(self.of.name)
+        if state.opened_at is None:
+            raise StoreFault("the set is loading")
+        settings = (_TABLES, FORMATS, of.url_prefix, of.prefixes, of.records_stand_alone, of.rules, state.opened_at)
+        path = self._folder / f"{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}.sqlite"
+        try:
+            with self._lock:
+                if self._database is None or self._database.path != path:
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                    for one in self._folder.glob("*.sqlite"):
+                        if one != path and one.stat().st_mtime < time.time() - _UNUSED_SECONDS:
+                            _remove(one)
+                    self._database = Database(path, _SCHEMA, durability=Durability.NORMAL)
+                database = self._database
+            yield database, state
+        except HeadwaterError as fault:
+            if fault.where == str(path):
+                self.close()
+                if fault.code in _WORTHLESS:
+                    _remove(path)
+            raise
+
+    def _missing(self, database: Database, state: SetState) -> int:
+        """How many resources and changes are to be added at most."""
+        with database.read() as transaction:
+            at = self._position(transaction)
+        return max(0, state.last_seq - at.seq) + (0 if at.loaded is None else 1 + state.count)
+
+    def _position(self, transaction: Transaction) -> _Position:
+        """How far the index is: at the beginning where it is empty, or of another log."""
+        row = transaction.one("SELECT * FROM state")
+        at = _BEGINNING if row is None else _Position(*row)
+        if at.seq_us is None:
+            return at
+        last = self.of.catalog.times({self.of.name: at.seq}).get(self.of.name)
+        return at if last is not None and to_microseconds(last) == at.seq_us else _BEGINNING
+
+    def _add(self, database: Database) -> None:
+        """Add a batch: of the resources there are, as of the time when the set was opened; then of the changes."""
+        catalog, name = self.of.catalog, self.of.name
+        with database.write() as transaction:
+            if (at := self._position(transaction)) == _BEGINNING:
+                for table in ("format", "collection", "record", "place", "unread"):
+                    transaction.run(f"DELETE FROM {table}")
+                transaction.run("INSERT INTO format VALUES (?, ?, ?)", DUBLIN_CORE)
+            if at.loaded is not None:
+                resources, opened_at = catalog.resources(name, at.loaded, _BATCH), catalog.segments(name)[0].from_
+                times = dict.fromkeys((one.uri for one in resources), to_microseconds(opened_at))
+                at = at._replace(loaded=resources[-1].uri if resources else None)
+            else:
+                changes = catalog.changes(name, at.seq, _BATCH)
+                there = catalog.get(name, list({one.uri: None for one in changes}))
+                last = [one for one in changes if one.uri not in there or there[one.uri].seq == one.seq]
+                times = {one.uri: to_microseconds(one.at) for one in last}  # of others a later change tells
+                if changes:  # else another process has added them
+                    at = at._replace(seq=changes[-1].seq, seq_us=to_microseconds(changes[-1].at))
+            _Batch(transaction, self.of).add(times)
+            transaction.run("DELETE FROM state")
+            transaction.run("INSERT INTO state VALUES (?, ?, ?)", at)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+class _Content(NamedTuple):
     """A record with the URI of the resource whose metadata it has, and the setSpecs of its collections."""
 
     source: str
     record: XmlRecord
     specs: Sequence[str]
+
+
+_Key = tuple[str, str]  # item and prefix
 
 
 class _Batch:
@@ -345,36 +363,46 @@ class _Batch:
         self._transaction, self._of = transaction, of
         self._links = dict[str, tuple[Link, ...]]()  # of all resources that were looked at, also of those that are gone
         self._held = dict[str, Resource]()
-        self._unread = set[str]()
         self._formats = {row[0] for row in transaction.rows("SELECT prefix FROM format")}
 
     def add(self, times: Mapping[str, int]) -> None:
         """Write what follows from resources that have their last change, perhaps their deletion, at these times."""
-        of, near = self._of, dict(times)
+        of, near, strangers = self._of, dict(times), set(times)
         self._look(times)
-        stored = self._stored(times)
-        if not of.prefixes:
-            for uri, at_us in times.items():  # also what they describe, what describes them, and did so before
-                others = {*self._linked(uri)}
-                for item, _prefix, source, *_ in stored[uri]:
-                    others |= {of.uri(item), source or uri}
-                near |= {one: max(at_us, near.get(one, 0)) for one in others}
-            self._look(near)
-            self._look([one for uri in near for one in self._linked(uri, "describedby")])
-            stored |= self._stored(near.keys() - times.keys())
-        for uri in sorted(near, key=self._held.__contains__):  # deletions first
-            found, is_gone = self._records_of(uri), uri in times and uri not in self._held
-            for item, prefix, source, is_deleted, specs in stored[uri]:
-                if source in self._unread and not is_deleted:
-                    found.pop((item, prefix), None)  # it stays as it is
-                elif (of.prefixes or of.uri(item) == uri) and (is_gone or not is_deleted):
-                    found.setdefault((item, prefix), _Found(source, DELETED, specs.split()))
-            if is_gone and not stored[uri]:
-                found = dict.fromkeys(self._keys(uri), _Found("", DELETED, ()))
-            for (item, prefix), one in found.items():
-                self._put(item, prefix, near[uri], one)
-        self._transaction.many("DELETE FROM unread WHERE uri = ?", [(uri,) for uri in near])
-        self._transaction.many("INSERT OR IGNORE INTO unread VALUES (?)", [(uri,) for uri in self._unread])
+        if not of.prefixes:  # also what they describe, what describes them, and did so before
+            sql = "SELECT ?1, item, source FROM record WHERE source = ?1 OR item = ?2"
+            pairs = [(uri, other) for uri in times for other in self._linked(uri, "describes", "describedby")]
+            for uri, item, source in self._transaction.rows_each(sql, [(uri, of.url(uri)) for uri in times]):
+                strangers.discard(uri)
+                pairs += [(uri, of.uri(item)), (uri, source or uri)]
+            for uri, other in pairs:
+                near[other] = max(times[uri], near.get(other, 0))
+        self.write(near, strangers)
+
+    def write(self, times: Mapping[str, int], strangers: Set[str] = frozenset()) -> None:
+        """Write the records of the items among these resources anew, as changed at these times.
+
+        Strangers have changed and are not known to the index: those that are gone were items in any format.
+        """
+        self._look(times)
+        self._look([one for uri in times for one in self._linked(uri, "describedby")])
+        self._transaction.many("DELETE FROM unread WHERE uri = ?", [(uri,) for uri in times])
+        sql = "SELECT item, prefix, source, is_deleted, specs FROM record WHERE item = ? AND prefix = ?"
+        for uri, at_us in times.items():
+            keys, is_gone = self._keys(uri), uri not in self._held
+            try:
+                contents = self._contents(uri, keys)
+            except NotReadable:
+                self._transaction.run("INSERT INTO unread VALUES (?)", (uri,))
+                continue
+            stored = [*self._transaction.rows_each(sql, keys)]
+            for item, prefix, source, is_deleted, specs in stored:
+                if is_gone or not is_deleted:
+                    contents.setdefault((item, prefix), _Content(source, DELETED, specs.split()))
+            if is_gone and uri in strangers and not stored:
+                contents = dict.fromkeys(keys, _Content("", DELETED, ()))
+            for key, one in contents.items():
+                self._put(key, at_us, one)
 
     def _look(self, uris: Iterable[str]) -> None:
         """Ask the catalog for resources; those that are gone have the links that follow from rules."""
@@ -388,53 +416,11 @@ class _Batch:
                 self._held[one.uri] = one
 
     def _linked(self, uri: str, *rels: str) -> list[str]:
-        """The URIs of what a resource describes and what describes it, as its links say."""
-        hrefs = [one.href for one in self._links[uri] if one.rel in (rels or ("describes", "describedby"))]
+        """The URIs to which the links of a resource lead."""
+        hrefs = [one.href for one in self._links[uri] if one.rel in rels]
         return [one for one in map(self._of.uri, hrefs) if one != uri]
 
-    def _stored(self, uris: Iterable[str]) -> dict[str, list[Row]]:
-        """The records that have the metadata of these resources, or stand under their URLs."""
-        found: dict[str, list[Row]] = {uri: [] for uri in uris}
-        sql = "SELECT ?1, item, prefix, source, is_deleted, specs FROM record WHERE source = ?1 OR item = ?2"
-        for row in self._transaction.rows_each(sql, [(uri, self._of.url(uri)) for uri in found]):
-            found[row[0]].append(row[1:])
-        return found
-
-    def _records_of(self, uri: str) -> dict[tuple[str, str], _Found]:
-        """The records of a resource, if it is an item, by identifier and prefix; `_unread` gets what cannot be read."""
-        of = self._of
-        if uri not in self._held:
-            return {}
-        if of.prefixes:
-            return self._harvested(uri)
-        abouts, described = (
-            [one for one in self._linked(uri, rel) if one in self._held] for rel in ("describedby", "describes")
-        )
-        if abouts if of.records_stand_alone else described:  # it is a part of an item
-            return {}
-        item, resource = of.url(uri), self._held[uri]
-        specs = self._specs(uri, *abouts)
-        found = {(item, DUBLIN_CORE.prefix): _Found(uri, dublin_core("", item, resource.metadata), specs)}
-        is_own = of.records_stand_alone or "xml" in (resource.metadata.type or "")
-        for source in (*([uri] if is_own else ()), *([] if of.records_stand_alone else abouts)):
-            record = self._read(source)
-            if record is not None and (source != uri or described or record.is_known):  # other XML is no metadata
-                self._meet(record.format)
-                found[item, record.format.prefix] = _Found(source, record, specs)
-        return found
-
-    def _harvested(self, uri: str) -> dict[tuple[str, str], _Found]:
-        """The same for a resource of a set that was harvested by OAI-PMH."""
-        keys, resource = self._keys(uri), self._held[uri]
-        record = self._read(uri) if keys else None
-        if record is None:
-            return {}
-        self._meet(msgspec.structs.replace(record.format, prefix=keys[0][1]))
-        core = dublin_core(keys[0][0], self._of.url(uri), resource.metadata)
-        specs = self._specs(uri)
-        return {key: _Found(uri, one, specs) for key, one in zip(keys, (record, core), strict=False)}
-
-    def _keys(self, uri: str) -> list[tuple[str, str]]:
+    def _keys(self, uri: str) -> list[_Key]:
         """Item and prefix of the records that a resource may have, by its URI alone."""
         of = self._of
         if not of.prefixes:
@@ -446,34 +432,57 @@ class _Batch:
         is_mapped = prefix == of.prefixes[0] and DUBLIN_CORE.prefix not in of.prefixes
         return [(item, one) for one in (prefix, *([DUBLIN_CORE.prefix] if is_mapped else []))]
 
-    def _read(self, uri: str) -> XmlRecord | None:
-        record = self._of.record(self._held[uri])
-        if isinstance(record, Absence):
-            self._unread.add(uri)
-            return None
-        return record
+    def _contents(self, uri: str, keys: Sequence[_Key]) -> dict[_Key, _Content]:
+        """The records of a resource, if it is there and an item. Raises NotReadable."""
+        of, resource = self._of, self._held.get(uri)
+        if resource is None or not keys:
+            return {}
+        abouts, described = (
+            [one for one in self._linked(uri, rel) if one in self._held] for rel in ("describedby", "describes")
+        )
+        if abouts if of.records_stand_alone else described:  # it is a part of an item
+            return {}
+        (item, own_prefix), specs = keys[0], self._collections(uri, *abouts)
+        core = _Content(uri, dublin_core(item, of.url(uri), resource.metadata), specs)
+        found = {key: core for key in keys if key[1] == DUBLIN_CORE.prefix}
+        is_own = of.records_stand_alone or "xml" in (resource.metadata.type or "")
+        for source in (*([uri] if is_own else ()), *abouts):
+            record = of.record(self._held[source])
+            if record is None or not (source != uri or described or of.prefixes or record.is_known):
+                continue  # other XML is no metadata
+            format_ = record.format._replace(prefix=own_prefix) if of.prefixes else record.format
+            self._meet(format_)
+            found[item, format_.prefix] = _Content(source, record, specs)
+        return found
 
-    def _specs(self, *uris: str) -> list[str]:
-        """The setSpecs of the collections that resources say they are in."""
-        return [spec_of(link.href) for uri in uris for link in self._links[uri] if link.rel == "collection"]
+    def _collections(self, *uris: str) -> list[str]:
+        """The setSpecs of the collections that resources say they are in; these are in the index then."""
+        found = dict(set_of(link.href) for uri in uris for link in self._links[uri] if link.rel == "collection")
+        found.pop(self._of.name, None)
+        sql = "INSERT OR IGNORE INTO collection VALUES (?, ?)"
+        self._transaction.many(sql, [(spec, found.get(spec, spec)) for spec in with_ancestors(found)])
+        return [*found]
 
     def _meet(self, format_: Format) -> None:
         """Have a format in the index. When it is new, what was deleted before the index was made is so in it, too."""
         if format_.prefix not in self._formats:
             self._formats.add(format_.prefix)
-            self._transaction.run("INSERT INTO format VALUES (?, ?, ?)", msgspec.structs.astuple(format_))
+            self._transaction.run("INSERT INTO format VALUES (?, ?, ?)", format_)
             sql = "SELECT item, at_us FROM record WHERE source = '' AND prefix = ?"
             for item, at_us in self._transaction.fetch(sql, (DUBLIN_CORE.prefix,)) if not self._of.prefixes else ():
-                self._put(item, format_.prefix, at_us, _Found("", DELETED, ()))
+                self._put((item, format_.prefix), at_us, _Content("", DELETED, ()))
 
-    def _put(self, item: str, prefix: str, at_us: int, one: _Found) -> None:
-        """Write a record."""
-        run_each, record, is_deleted = self._transaction.many, one.record, one.record is DELETED
-        specs = [*dict.fromkeys((self._of.name, *one.specs))]
-        head = header(item, at_us, specs, is_deleted=is_deleted, declares=record.declares)
-        row = (item, prefix, at_us, one.source, is_deleted, " ".join(specs), head, record.opening, record.rest)
-        self._transaction.run("DELETE FROM record WHERE item = ? AND prefix = ?", (item, prefix))
-        sql = "INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id"
-        number, above = self._transaction.value(sql, row), with_ancestors(specs)
-        run_each("INSERT INTO place VALUES (?, ?, ?, ?, ?)", [(prefix, spec, at_us, item, number) for spec in above])
-        run_each("INSERT OR IGNORE INTO collection VALUES (?)", [(spec,) for spec in above[1:]])
+    def _put(self, key: _Key, at_us: int, one: _Content) -> None:
+        """Write a record over the one that there was."""
+        (item, prefix), transaction, is_deleted = key, self._transaction, one.record is DELETED
+        sql = "DELETE FROM record WHERE item = ? AND prefix = ? RETURNING at_us, specs"
+        for then_us, specs in transaction.fetch(sql, key):
+            places = [(spec, prefix, then_us, item) for spec in with_ancestors(specs.split())]
+            transaction.many("DELETE FROM place WHERE (spec, prefix, at_us, item) = (?, ?, ?, ?)", places)
+        told = [*dict.fromkeys((self._of.name, *one.specs))]
+        head = header(item, at_us, told, is_deleted=is_deleted)
+        whole = one.record.opening + head + one.record.rest
+        row = (item, prefix, at_us, one.source, is_deleted, " ".join(told), head, whole)
+        number = transaction.value("INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id", row)
+        added = [(spec, prefix, at_us, item, number) for spec in with_ancestors(told)]
+        transaction.many("INSERT INTO place VALUES (?, ?, ?, ?, ?)", added)

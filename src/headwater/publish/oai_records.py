@@ -5,13 +5,13 @@ record that was harvested the `metadata` and `about` elements stay, and only the
 metadata has unqualified Dublin Core, made from what the catalog holds.
 """
 
-import datetime as dt
 import hashlib
 import pyexpat
 import re
 from collections.abc import Iterable
+from itertools import accumulate
 from pkgutil import get_data
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs, unquote_to_bytes
 
 import msgspec
@@ -20,7 +20,7 @@ from headwater.catalog.interface import Metadata
 from headwater.spec.checks import escape
 from headwater.spec.decoding import Utf8Input
 from headwater.spec.text_values import DocumentFault, ReaderWarnings
-from headwater.spec.times import from_microseconds
+from headwater.spec.times import from_microseconds, to_microseconds
 from headwater.typed_decoding import from_json
 
 OAI: Final = "http://www.openarchives.org/OAI/2.0/"
@@ -29,29 +29,25 @@ RECORD_OCTETS: Final = 8 << 20  # a record of more is not handed out
 _DEPTH: Final = 500
 
 
-class Format(msgspec.Struct, frozen=True):
+class Format(NamedTuple):
     """A metadata format, as `ListMetadataFormats` tells it."""
 
     prefix: str
-    namespace: str
     schema: str
+    namespace: str
 
 
-FORMATS: Final = (get_data("headwater.publish", "oai_formats.txt") or b"").decode()  # prefix, namespace, schema
+FORMATS: Final = (get_data("headwater.publish", "oai_formats.txt") or b"").decode()  # prefix, schema, namespace
 _KNOWN: Final = {one.namespace: one for one in (Format(*line.split()) for line in FORMATS.splitlines())}
 DUBLIN_CORE: Final = _KNOWN[f"{OAI}oai_dc/"]
 
 
 class XmlRecord(msgspec.Struct, frozen=True):
-    """A resource as the octets before and after the `header` of its record, with the format of its metadata.
-
-    `declares`: the header has to say its namespace itself.
-    """
+    """The octets of a record before and after its `header`, with the format of its metadata."""
 
     format: Format
-    opening: bytes
     rest: bytes
-    declares: bool = False
+    opening: bytes = b"<record>"
 
     @property
     def is_known(self) -> bool:
@@ -59,11 +55,12 @@ class XmlRecord(msgspec.Struct, frozen=True):
         return self.format.namespace in _KNOWN
 
 
-_OPENING: Final = b"<record>"
 _CLOSING: Final = b"</record>"
+DELETED: Final = XmlRecord(DUBLIN_CORE, _CLOSING)
+"""What a record is whose resource is gone: nothing but its header."""
+
 _RECORD, _HEADER, _METADATA, _ABOUT = (f"{OAI} {name}" for name in ("record", "header", "metadata", "about"))
-_TAG = re.compile(rb"<[^\s/>]+(?:[^>\"']|\"[^\"]*\"|'[^']*')*>")
-_NAME = re.compile(rb"<[^\s/>]+")
+_TAG_NAME: Final = re.compile(rb"<[^\s/>]+")
 
 
 def read_record(octets: bytes) -> XmlRecord | None:
@@ -82,13 +79,12 @@ def read_record(octets: bytes) -> XmlRecord | None:
 
 
 class _Element(msgspec.Struct, gc=False):
-    """An element: how deep it lies, where it begins and ends, and its schema locations."""
+    """An element: how deep it lies, where it begins, and its schema locations."""
 
     name: str
     depth: int
     start: int
-    end: int = 0
-    locations: str = ""
+    locations: str
 
 
 def _elements(octets: bytes) -> tuple[list[_Element], bool]:
@@ -97,69 +93,79 @@ def _elements(octets: bytes) -> tuple[list[_Element], bool]:
     Raises ExpatError; DocumentFault for a document type declaration, and for elements that lie too deep.
     """
     parser = pyexpat.ParserCreate("utf-8", " ")
-    found, opened, declared = list[_Element](), list[_Element](), list[bool]()
+    found, declared, depth = list[_Element](), list[bool](), 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        one = _Element(name, len(opened), parser.CurrentByteIndex)
-        opened.append(one)
-        if one.depth < 3:
-            one.locations = attributes.get(f"{XSI} schemaLocation", "")
-            found.append(one)
-        elif one.depth > _DEPTH:
+        nonlocal depth
+        if depth < 3:
+            locations = attributes.get(f"{XSI} schemaLocation", "")
+            found.append(_Element(name, depth, parser.CurrentByteIndex, locations))
+        elif depth > _DEPTH:
             raise DocumentFault("elements within elements, too deep")
+        depth += 1
 
     def end(_name: str) -> None:
-        one = opened.pop()
-        if one.depth < 2:
-            tag = _TAG.match(octets, one.start)
-            is_empty = tag is not None and tag[0].endswith(b"/>")
-            one.end = tag.end() if tag and is_empty else octets.find(b">", parser.CurrentByteIndex) + 1
+        nonlocal depth
+        depth -= 1
 
     def refuse(*_of: object) -> None:
         raise DocumentFault("a document type declaration")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, refuse
-    parser.StartNamespaceDeclHandler = lambda prefix, _uri: declared.append(not prefix and not opened)
+    parser.StartNamespaceDeclHandler = lambda prefix, _uri: declared.append(not prefix and not found)
     parser.Parse(octets, True)  # noqa: FBT003 (takes no name)
     return found, any(declared)
 
 
 def _of_xml(octets: bytes, elements: list[_Element], has_default: bool) -> XmlRecord | None:  # noqa: FBT001
-    """The record that a document of these elements is: a harvested one, its `metadata`, or what stands in these."""
+    """The record that a document of these elements is: a harvested one, its `metadata`, or what stands in these.
+
+    What follows the root stays behind it: comments and instructions may stand in a record, too.
+    """
     root, parts = elements[0], [one for one in elements if one.depth == 1]
-    names, is_record = [one.name for one in parts], root.name == _RECORD
+    names, is_record, payload = [one.name for one in parts], root.name == _RECORD, root
     if is_record and (names[:2] != [_HEADER, _METADATA] or {*names[2:]} - {_ABOUT}):
         return None
-    payloads = parts if root.name == _METADATA else [root]
-    if is_record:
-        payloads = [one for one in elements if one.depth == 2 and parts[1].start < one.start < parts[1].end]
-    if not payloads:
-        return None
-    whole = octets[root.start : parts[0].start if is_record else root.end]
+    if is_record or root.name == _METADATA:
+        holder = elements.index(parts[1]) if is_record else 0
+        below = elements[holder + 1 : holder + 2]
+        if not below or below[0].depth <= elements[holder].depth:
+            return None
+        payload = below[0]
+    opening = octets[root.start : parts[0].start if is_record else len(octets)]
     if not has_default:  # what has no namespace must not get that of the answer in which it stands
-        whole = _NAME.sub(rb'\g<0> xmlns=""', whole, count=1)
-    told = _format_of(payloads[0])
+        opening = _TAG_NAME.sub(rb'\g<0> xmlns=""', opening, count=1)
+    told = _format_of(payload)
     if is_record:
-        return XmlRecord(told, whole, octets[parts[0].end : root.end], declares=True)
-    body = whole if root.name == _METADATA else b"<metadata>" + whole + b"</metadata>"
-    return XmlRecord(told, _OPENING, body + _CLOSING)
+        return XmlRecord(told, octets[parts[1].start :], opening)
+    return XmlRecord(told, (opening if payload is not root else b"<metadata>" + opening + b"</metadata>") + _CLOSING)
 
 
 def _format_of(root: _Element) -> Format:
-    """The format of metadata. A namespace that is not known has its last part and a digest as prefix."""
+    """The format of metadata. A namespace that is not known has its short name as prefix."""
     namespace = root.name.rpartition(" ")[0]
     if (known := _KNOWN.get(namespace)) is not None:
         return known
     pairs = root.locations.split()
     schema = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(namespace, namespace)
-    last = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/#:]", namespace.rstrip("/#:"))[-1])
-    digest = hashlib.sha256(namespace.encode()).hexdigest()
-    return Format(f"{last.strip('-.')[:64] or 'xml'}-{digest[:8]}", namespace, schema)
+    return Format(short_name(namespace), schema, namespace)
+
+
+def short_name(address: str) -> str:
+    """A name for an address that prefixes and setSpecs may have: its last part, and a digest of the whole."""
+    last = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/#:?]", address.rstrip("/#:"))[-1])
+    digest = hashlib.sha256(address.encode("utf-8", "replace")).hexdigest()
+    return f"{last.strip('-.')[:64] or 'x'}-{digest[:8]}"
 
 
 # headers
 
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def is_text(text: str) -> bool:
+    """Whether XML can hold the text."""
+    return _NOT_XML.search(text) is None
 
 
 def element(name: str, text: str) -> bytes:
@@ -170,25 +176,19 @@ def element(name: str, text: str) -> bytes:
 
 def datestamp(at_us: int) -> str:
     """The second in which a time lies."""
-    return from_microseconds(at_us).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    return f"{from_microseconds(at_us).replace(tzinfo=None, microsecond=0).isoformat()}Z"
 
 
-def header(identifier: str, at_us: int, specs: Iterable[str], *, is_deleted: bool, declares: bool) -> bytes:
-    """The header of a record."""
-    attributes = (f' xmlns="{OAI}"' if declares else "") + (' status="deleted"' if is_deleted else "")
+def header(identifier: str, at_us: int, specs: Iterable[str], *, is_deleted: bool) -> bytes:
+    """The header of a record; it says its namespace itself, since records of others may have another one."""
     told = [("identifier", identifier), ("datestamp", datestamp(at_us)), *(("setSpec", one) for one in specs)]
-    return b"<header%b>%b</header>" % (attributes.encode(), b"".join(element(*one) for one in told))
+    attributes = f'xmlns="{OAI}"' + ' status="deleted"' * is_deleted
+    return b"<header %b>%b</header>" % (attributes.encode(), b"".join(element(*one) for one in told))
 
 
 # sets
 
-_SPEC = re.compile(r"(?=.{1,200}\Z)[A-Za-z0-9_.!~*'()-]+(?::[A-Za-z0-9_.!~*'()-]+){0,7}")
-_UNFIT_IN_SPEC = re.compile(rb"[^A-Za-z0-9._-]")
-
-
-def is_text(text: str) -> bool:
-    """Whether XML can hold the text."""
-    return _NOT_XML.search(text) is None
+_SPEC: Final = re.compile(r"(?=.{1,200}\Z)[A-Za-z0-9_.!~*'()-]+(?::[A-Za-z0-9_.!~*'()-]+){0,7}")
 
 
 def is_spec(text: str) -> bool:
@@ -196,20 +196,15 @@ def is_spec(text: str) -> bool:
     return _SPEC.fullmatch(text) is not None
 
 
-def spec_of(href: str) -> str:
-    """The setSpec of a collection: that of its address at another OAI-PMH server, or else the address, encoded."""
+def set_of(href: str) -> tuple[str, str]:
+    """The setSpec and the name of a collection: as another OAI-PMH server has it, or else of its address."""
     asked = parse_qs(href.partition("?")[2].partition("#")[0], max_num_fields=None).get("set", [""])[-1]
-    if is_spec(asked):
-        return asked
-    octets = href.encode("utf-8", "replace")
-    spec = _UNFIT_IN_SPEC.sub(lambda found: b"~%02X" % found[0][0], octets).decode("ascii")
-    return spec if is_spec(spec) else f"{spec[:120]}~-{hashlib.sha256(octets).hexdigest()}"
+    return (asked, asked) if is_spec(asked) else (short_name(href), href)
 
 
-def with_ancestors(specs: Iterable[str]) -> tuple[str, ...]:
+def with_ancestors(specs: Iterable[str]) -> list[str]:
     """The sets, and those above them in the hierarchy."""
-    levels = (spec.split(":") for spec in specs)
-    return tuple(dict.fromkeys(":".join(one[:count]) for one in levels for count in range(1, len(one) + 1)))
+    return list(dict.fromkeys(one for spec in specs for one in accumulate(spec.split(":"), "{}:{}".format)))
 
 
 _ESCAPED = re.compile(rb"~([0-9A-F]{2})")
@@ -217,7 +212,7 @@ _DIGEST = re.compile(r"~-[0-9a-f]{64}\Z")
 
 
 def unescaped(name: str) -> str | None:
-    """The text for which a setSpec or a file name of a record stands (`ingest/harvested.py`); None: for its digest."""
+    """The text for which the file name of a record stands (`ingest/harvested.py`); None: it has a digest instead."""
     if _DIGEST.search(name):
         return None
     octets = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), name.encode("utf-8", "replace"))
@@ -227,32 +222,36 @@ def unescaped(name: str) -> str | None:
 # Dublin Core
 
 _TYPES: Final = {"text": "Text", "image": "Image", "audio": "Sound", "video": "MovingImage"}
-_ELEMENTS: Final = {"author": "creator", "cite-as": "identifier", "license": "rights", "via": "source"}
-_RELATED: Final = frozenset({"alternate", "canonical", "collection", "describedby", "describes", "item", "related"})
+_RELATED: Final = ("alternate", "canonical", "collection", "describedby", "describes", "item", "related")
+_ELEMENTS: Final = dict.fromkeys(_RELATED, "relation") | {
+    "author": "creator",
+    "cite-as": "identifier",
+    "license": "rights",
+    "via": "source",
+}
 _START: Final = (
     f'<metadata><oai_dc:dc xmlns:oai_dc="{DUBLIN_CORE.namespace}" xmlns:dc="http://purl.org/dc/elements/1.1/"'
     f' xmlns:xsi="{XSI}" xsi:schemaLocation="{DUBLIN_CORE.namespace} {DUBLIN_CORE.schema}">'
 ).encode()
 
 
-def dublin_core(title: str, url: str, metadata: Metadata) -> XmlRecord:
-    """Unqualified Dublin Core of the resource at this address: its title or else its name, its type, date and links."""
-    name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
-    told = [("title", title or unquote_to_bytes(name).decode("utf-8", "replace")), ("identifier", url)]
+def dublin_core(item: str, url: str, metadata: Metadata) -> XmlRecord:
+    """Unqualified Dublin Core of the resource at this address: its identifier or name, its type, date and links."""
+    name = unquote_to_bytes(url.partition("?")[0].rstrip("/").rpartition("/")[2])
+    told = [("title", item if item != url else name.decode("utf-8", "replace")), ("identifier", url)]
     if metadata.lastmod is not None:
-        told.append(("date", metadata.lastmod.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+        told.append(("date", datestamp(to_microseconds(metadata.lastmod))))
     if metadata.type is not None:
         if (kind := _TYPES.get(metadata.type.partition("/")[0])) is not None:
             told.append(("type", kind))
         told.append(("format", metadata.type))
-    elements = ((_ELEMENTS.get(one.rel) or (one.rel in _RELATED and "relation"), one.href) for one in metadata.links)
-    told += [(name, href) for name, href in elements if name]
+    told += [(_ELEMENTS[one.rel], one.href) for one in metadata.links if one.rel in _ELEMENTS]
     return _of_elements(told)
 
 
 def _of_elements(told: Iterable[tuple[str, str]]) -> XmlRecord:
     elements = b"".join(element(f"dc:{name}", text) for name, text in told)
-    return XmlRecord(DUBLIN_CORE, _OPENING, _START + elements + b"</oai_dc:dc></metadata>" + _CLOSING)
+    return XmlRecord(DUBLIN_CORE, _START + elements + b"</oai_dc:dc></metadata>" + _CLOSING)
 
 
 class _DspaceItem(msgspec.Struct):
@@ -276,7 +275,3 @@ def _of_dspace(item: _DspaceItem) -> XmlRecord:
         if schema == "dc" and _DC.fullmatch(name) and qualifier != "provenance":
             told += [(name, text) for one in values if (text := one.get("value")) and isinstance(text, str)]
     return _of_elements(told)
-
-
-DELETED: Final = XmlRecord(DUBLIN_CORE, _OPENING, _CLOSING)
-"""What a record is whose resource is gone: nothing but its header."""

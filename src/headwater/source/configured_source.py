@@ -366,6 +366,7 @@ class ConfiguredSource:
                     contents=self.contents,
                     prefixes=one.prefixes if one.feed == "oai" else (),
                     records_stand_alone=one.is_harvested or any("*" in rule.content for rule in one.described),
+                    takes=partial(self.takes, one.name) if one.name in self.changing_names else None,
                 ),
             )
             for one in self.config.sets
