@@ -197,10 +197,12 @@ def _serve(config: SourceConfig, listener: socket.socket, how: _Serving) -> Exit
                 server.end()
 
     def announce() -> None:
-        url = str(config.base_url)
-        log.event("listening", f"Serving {some_of([one.shown for one in config.sets])} at {url.rstrip('/')}/", url=url)
+        url, address = str(config.base_url), address_url(listener)
+        behind = "" if url.rstrip("/") == address.rstrip("/") else f", listening at {address}"
+        said = f"Serving {some_of([one.shown for one in config.sets])} at {url.rstrip('/')}/{behind}"
+        log.event("listening", said, url=url)
         if how.as_json:
-            event = {"event": "listening", "url": url, "address": address_url(listener), "state": config.state}
+            event = {"event": "listening", "url": url, "address": address, "state": config.state}
             json_line({**event, **({} if how.hub is None else {"hub": how.hub.url}), "pid": os.getpid()})
 
     with ExitStack() as stack:

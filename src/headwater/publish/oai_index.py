@@ -198,9 +198,11 @@ class IndexSnapshot(NamedTuple):
         sql, takes = f"SELECT source, r.prefix, r.item, r.at_us, is_deleted, {column} FROM {rows}", self.of.takes
         for source, *row in self.transaction.rows(sql, values):
             one = ListedRecord(*row)
-            paths = [unquote_to_bytes(uri) for uri in (source, self.of.uri(one.item)) if "://" not in uri]
-            if takes is None or one.is_deleted or all(map(takes, paths)):
-                yield one
+            if takes is not None and not one.is_deleted:
+                paths = [unquote_to_bytes(uri) for uri in (source, self.of.uri(one.item)) if "://" not in uri]
+                if not all(map(takes, paths)):
+                    continue
+            yield one
 
 
 class _Position(NamedTuple):
@@ -341,8 +343,8 @@ class OaiIndex:
 
 
 def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for one in path.parent.glob(f"{path.name}*"):  # and its companions
+        one.unlink(missing_ok=True)
 
 
 class _Content(NamedTuple):
@@ -443,8 +445,7 @@ class _Batch:
         if abouts if of.records_stand_alone else described:  # it is a part of an item
             return {}
         (item, own_prefix), specs = keys[0], self._collections(uri, *abouts)
-        core = _Content(uri, dublin_core(item, of.url(uri), resource.metadata), specs)
-        found = {key: core for key in keys if key[1] == DUBLIN_CORE.prefix}
+        found = dict[_Key, _Content]()
         is_own = of.records_stand_alone or "xml" in (resource.metadata.type or "")
         for source in (*([uri] if is_own else ()), *abouts):
             record = of.record(self._held[source])
@@ -453,6 +454,8 @@ class _Batch:
             format_ = record.format._replace(prefix=own_prefix) if of.prefixes else record.format
             self._meet(format_)
             found[item, format_.prefix] = _Content(source, record, specs)
+        if (core := (item, DUBLIN_CORE.prefix)) in keys and core not in found:
+            found[core] = _Content(uri, dublin_core(item, of.url(uri), resource.metadata), specs)
         return found
 
     def _collections(self, *uris: str) -> list[str]:

@@ -73,16 +73,16 @@ def read_record(octets: bytes) -> XmlRecord | None:
             return _of_dspace(from_json(octets, _DspaceItem))
         if not octets.startswith(b"<") or octets[1:2] == b"\0" or b"encoding" in octets[:100]:
             octets = Utf8Input(None, ReaderWarnings(), lambda *_: None).push(octets, final=True)
-        return _of_xml(octets, *_elements(octets))
+        return _of_xml(octets)
     except (pyexpat.ExpatError, DocumentFault, UnicodeDecodeError, msgspec.DecodeError):
         return None
 
 
-class _Element(msgspec.Struct, gc=False):
+class _Element(NamedTuple):
     """An element: how deep it lies, where it begins, and its schema locations."""
 
-    name: str
     depth: int
+    name: str
     start: int
     locations: str
 
@@ -99,7 +99,7 @@ def _elements(octets: bytes) -> tuple[list[_Element], bool]:
         nonlocal depth
         if depth < 3:
             locations = attributes.get(f"{XSI} schemaLocation", "")
-            found.append(_Element(name, depth, parser.CurrentByteIndex, locations))
+            found.append(_Element(depth, name, parser.CurrentByteIndex, locations))
         elif depth > _DEPTH:
             raise DocumentFault("elements within elements, too deep")
         depth += 1
@@ -117,28 +117,28 @@ def _elements(octets: bytes) -> tuple[list[_Element], bool]:
     return found, any(declared)
 
 
-def _of_xml(octets: bytes, elements: list[_Element], has_default: bool) -> XmlRecord | None:  # noqa: FBT001
-    """The record that a document of these elements is: a harvested one, its `metadata`, or what stands in these.
+def _of_xml(octets: bytes) -> XmlRecord | None:
+    """The record that a document is: a harvested one, its `metadata`, or what stands in these; None for another record.
 
     What follows the root stays behind it: comments and instructions may stand in a record, too.
     """
+    elements, has_default = _elements(octets)
     root, parts = elements[0], [one for one in elements if one.depth == 1]
     names, is_record, payload = [one.name for one in parts], root.name == _RECORD, root
     if is_record and (names[:2] != [_HEADER, _METADATA] or {*names[2:]} - {_ABOUT}):
         return None
-    if is_record or root.name == _METADATA:
-        holder = elements.index(parts[1]) if is_record else 0
-        below = elements[holder + 1 : holder + 2]
-        if not below or below[0].depth <= elements[holder].depth:
+    holder = parts[1] if is_record else root
+    if holder.name == _METADATA:
+        payload = [*elements, root][elements.index(holder) + 1]
+        if payload.depth <= holder.depth:
             return None
-        payload = below[0]
     opening = octets[root.start : parts[0].start if is_record else len(octets)]
     if not has_default:  # what has no namespace must not get that of the answer in which it stands
         opening = _TAG_NAME.sub(rb'\g<0> xmlns=""', opening, count=1)
-    told = _format_of(payload)
     if is_record:
-        return XmlRecord(told, octets[parts[1].start :], opening)
-    return XmlRecord(told, (opening if payload is not root else b"<metadata>" + opening + b"</metadata>") + _CLOSING)
+        return XmlRecord(_format_of(payload), octets[parts[1].start :], opening)
+    body = opening if payload is not root else b"<metadata>" + opening + b"</metadata>"
+    return XmlRecord(_format_of(payload), body + _CLOSING)
 
 
 def _format_of(root: _Element) -> Format:
@@ -223,12 +223,8 @@ def unescaped(name: str) -> str | None:
 
 _TYPES: Final = {"text": "Text", "image": "Image", "audio": "Sound", "video": "MovingImage"}
 _RELATED: Final = ("alternate", "canonical", "collection", "describedby", "describes", "item", "related")
-_ELEMENTS: Final = dict.fromkeys(_RELATED, "relation") | {
-    "author": "creator",
-    "cite-as": "identifier",
-    "license": "rights",
-    "via": "source",
-}
+_ELEMENTS: Final = {"author": "creator", "cite-as": "identifier", "license": "rights", "via": "source"}
+_ELEMENTS.update(dict.fromkeys(_RELATED, "relation"))
 _START: Final = (
     f'<metadata><oai_dc:dc xmlns:oai_dc="{DUBLIN_CORE.namespace}" xmlns:dc="http://purl.org/dc/elements/1.1/"'
     f' xmlns:xsi="{XSI}" xsi:schemaLocation="{DUBLIN_CORE.namespace} {DUBLIN_CORE.schema}">'
