@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from headwater.aggregator.audits import is_audit_due
-from headwater.aggregator.configuration import AggregatorConfig, FollowedSource
+from headwater.aggregator.configuration import AggregatorConfig
 from headwater.aggregator.life import RunOutcome
 from headwater.aggregator.schedule import RunPlace, begins_long, give_way, starts, turn_of
 from headwater.aggregator.source_run import RunOrder, end_run, windows_for
@@ -190,9 +190,8 @@ class Dispatcher:
         source = self._sources[state.name]
         lease = source.deadline + self._grace + _LEASE_MORE_SECONDS
         now = self._now()
-        is_early = _is_early(state, now) and not state.is_wanted_now
-        kind = "audit" if is_early and is_audit_due(state, source, now) else "sync"
-        run = self._store.lease(source.name, kind, self._worker, now, lease)
+        is_audit = _is_early(state, now) and not state.is_wanted_now and is_audit_due(state, source, now)
+        run = self._store.lease(source.name, "audit" if is_audit else "sync", self._worker, now, lease)
         if run is None:
             return False
         moment = self._clock()
@@ -217,7 +216,8 @@ class Dispatcher:
             if now >= one.deadline:
                 one.deadline = now + self._grace
                 if one.killed_for is None:
-                    one.killed_for = f"the run was killed: it did not end by its deadline of {_said(one.order.source)}"
+                    deadline = human_seconds(one.order.source.deadline)
+                    one.killed_for = f"the run was killed: it did not end by its deadline of {deadline}"
                 self._template.send(one.order.run.number, signal.SIGKILL)
 
     def _wait(self, seconds: float) -> None:
@@ -278,11 +278,6 @@ class Dispatcher:
         except HeadwaterError as fault:  # the next service ends the leases
             self._tell(Notice(fault.code, f"the end of a run cannot be recorded: {fault.what}", fault.where))
 
-    @property
-    def running(self) -> int:
-        """How many runs there are."""
-        return len(self._running)
-
 
 def _may_run(state: SourceState) -> bool:
     return not state.is_paused and state.retirement is None
@@ -292,7 +287,3 @@ def _is_early(state: SourceState, now: dt.datetime) -> bool:
     """Whether the next run is to come later: not by a plan of a clock that was set back by an hour or more since."""
     is_of_now = state.planned_at is None or (state.planned_at - now).total_seconds() < _SET_BACK_SECONDS
     return state.next_at is not None and state.next_at > now and is_of_now
-
-
-def _said(source: FollowedSource) -> str:
-    return human_seconds(source.deadline)

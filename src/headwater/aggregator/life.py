@@ -125,17 +125,12 @@ def life_after(state: SourceState, followed: FollowedSource, outcome: RunOutcome
         return Life.FOLLOWING
     if record.exit_status in {*DEGRADED, int(Exit.DONE)}:
         return Life.DEGRADED
-    if _goes_on(state, record):
+    is_first = state.sound_at is None and state.life in (Life.NEW, Life.FIRST_COPY, Life.FAILING)
+    if is_first and record.code == DEADLINE and record.created > 0:  # it takes more than one run
         return Life.FIRST_COPY
     since = state.failing_since or record.ended_at
     has_died = (record.ended_at - since).total_seconds() >= followed.dead_after
     return Life.DEAD if has_died else Life.FAILING
-
-
-def _goes_on(state: SourceState, record: RunRecord) -> bool:
-    """Whether a first copy has met its deadline while it made progress: it takes more than one run."""
-    is_first = state.sound_at is None and state.life in (Life.NEW, Life.FIRST_COPY, Life.FAILING)
-    return is_first and record.code == DEADLINE and record.created > 0
 
 
 def state_after(
