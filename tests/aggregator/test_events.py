@@ -57,10 +57,12 @@ def test_resources_that_have_moved_are_told(tmp_path: Path) -> None:
         store.append(run, [held_event("museum", one) for one in held], T0)
         store.append(run, [held_event("museum", held[2], "deleted")], T0)
         now = [record(name, f"https://new.example.org/{name}") for name in "acx"]
-        (moved,) = moved_events(store, "museum", now)
-        assert (moved.action, moved.uri, moved.path) == ("moved", "https://new.example.org/a", "a")
-        assert moved.reason == "formerly https://old.example.org/a"
-        store.append(run, [moved], T0)
+        moved = list(moved_events(store, "museum", now))
+        assert [(one.action, one.uri, one.path, one.reason) for one in moved] == [
+            ("moved", "https://new.example.org/a", "a", "formerly https://old.example.org/a"),
+            ("moved", "https://new.example.org/x", "x", ""),  # the journal no longer has events of it
+        ]
+        store.append(run, moved, T0)
         assert list(moved_events(store, "museum", now)) == []
 
 

@@ -74,5 +74,5 @@ def test_what_is_no_longer_kept_is_not_left_out_in_silence(tmp_path: Path) -> No
 
 
 def test_a_folder_without_a_service_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(headwater.UsageFault, match="no journal"):
+    with pytest.raises(headwater.UsageFault, match="no service has run"):
         list(headwater.events(tmp_path))

@@ -55,7 +55,7 @@ def test_everything_is_there_again_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_store_is_read_without_a_change_and_none_is_made(tmp_path: Path) -> None:
     for opening in (store_to_read, existing_store):
-        with pytest.raises(UsageFault, match="no journal"), opening(tmp_path) as store:
+        with pytest.raises(UsageFault, match="no service has run"), opening(tmp_path) as store:
             store.events(0)
     assert list(tmp_path.iterdir()) == []
     with SqliteStore(tmp_path / HOME / FILE) as writing:

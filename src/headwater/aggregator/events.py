@@ -23,7 +23,6 @@ from headwater.aggregator.store import AggregatorStore, Event, NewEvent
 from headwater.errors import Undetermined, UsageFault
 from headwater.progress import Listener, silent
 from headwater.quantities import human_octets, octets_from
-from headwater.spec.records import Link
 from headwater.sync.explore import SourceChanges
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import CopyRecord, Done
@@ -35,40 +34,45 @@ _ACTIONS: Final = {"created": "created", "adopted": "created", "updated": "updat
 def new_events(source: str, batch: Iterable[Done]) -> list[NewEvent]:
     """The events of a batch of a run; failures and repairs of the copy are none."""
     return [
-        NewEvent(
-            source=source, set_name=done.set_name, action=_ACTIONS[done.action], uri=done.uri,
-            origin=_origin(done.links), path=done.path, hash=done.hash, length=done.length, type=done.type,
-            lastmod=done.lastmod, links=done.links, reason=done.reason,
-        )
+        held_event(source, done, _ACTIONS[done.action], done.reason)
         for done in batch
         if done.action in _ACTIONS and not done.repaired
-    ]  # fmt: skip
+    ]
 
 
-def held_event(source: str, record: CopyRecord, action: str = "created") -> NewEvent:
-    """The event that tells of a resource which the copy holds."""
+def held_event(source: str, record: Done | CopyRecord, action: str = "created", reason: str = "") -> NewEvent:
+    """The event that tells of a resource which the copy holds, or of what a run has done to it.
+
+    `origin` is its address at the first source, where a source republishes.
+    """
     return NewEvent(
-        source=source, set_name=record.set_name, action=action, uri=record.uri, origin=_origin(record.links),
-        path=record.path, hash=record.hash, length=record.length, type=record.type, lastmod=record.lastmod,
+        source=source,
+        set_name=record.set_name,
+        action=action,
+        uri=record.uri,
+        origin=next((link.href for link in record.links if link.rel == "via"), ""),
+        path=record.path,
+        hash=record.hash,
+        length=record.length,
+        type=record.type,
+        lastmod=record.lastmod,
         links=record.links,
-    )  # fmt: skip
+        reason=reason,
+    )
 
 
 def moved_events(store: AggregatorStore, source: str, records: Iterable[CopyRecord]) -> Iterator[NewEvent]:
     """For each resource whose URI is another one than the journal last told: where it has moved (after DST-F10).
 
-    `reason` has the former URI. A resource of which the journal does not know is left out.
+    `reason` has the former URI. Of a resource older than what the journal keeps it is not known, but told all the same.
     """
     for record in records:
         moved = held_event(source, record, "moved")
         last = store.last_event(moved)
-        if last is not None and last.action != "deleted" and last.uri != record.uri:
+        if last is None:
+            yield moved
+        elif last.action != "deleted" and last.uri != record.uri:
             yield msgspec.structs.replace(moved, reason=f"formerly {last.uri}")
-
-
-def _origin(links: Sequence[Link]) -> str:
-    """Where a source republishes, the address of the resource at the first source."""
-    return next((link.href for link in links if link.rel == "via"), "")
 
 
 def event_lines(events: Iterable[Event]) -> bytes:
@@ -96,27 +100,30 @@ class ServiceEvents:
         self._after, self._follow = after, follow
 
     def __iter__(self) -> Iterator[Event]:
+        for batch in self._batches():
+            yield from batch
+            if not batch:
+                time.sleep(_POLL_SECONDS)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        batches = self._batches()
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            for event in batch:
+                yield event
+            if not batch:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _batches(self) -> Iterator[list[Event]]:
+        """Events by their numbers; an empty batch: there are no more as yet."""
         after = self._after
         while True:
             with store_to_read(self._state) as store:
                 while found := _next(store, after):
-                    yield from found
+                    yield found
                     after = found[-1].number
             if not self._follow:
                 return
-            time.sleep(_POLL_SECONDS)
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        after = self._after
-        while True:
-            with store_to_read(self._state) as store:
-                while found := await asyncio.to_thread(_next, store, after):
-                    for event in found:
-                        yield event
-                    after = found[-1].number
-            if not self._follow:
-                return
-            await asyncio.sleep(_POLL_SECONDS)
+            yield []
 
 
 @overload

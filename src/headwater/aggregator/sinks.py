@@ -82,20 +82,17 @@ _FAULT_SECONDS: Final = 5.0  # after which a store is asked again that could not
 class EventFilter(msgspec.Struct, frozen=True):
     """Which events a sink wants; patterns as in a shell. Nothing given: all."""
 
-    sources: tuple[str, ...]
-    tags: tuple[str, ...]
-    types: tuple[str, ...]
-    tags_of: dict[str, tuple[str, ...]]
-    """The tags of each source that is followed."""
+    sink: SinkConfig
+    tags_of: dict[str, tuple[str, ...]]  # of each source that is followed
 
     @classmethod
     def of(cls, sink: SinkConfig, config: AggregatorConfig) -> EventFilter:
         """The filter of a sink."""
-        return cls(sink.sources, sink.tags, sink.types, {one.name: one.tags for one in config.sources})
+        return cls(sink, {one.name: one.tags for one in config.sources})
 
     def wants_source(self, name: str) -> bool:
         """Whether the sink wants events of the source, as far as its name decides."""
-        return not self.sources or any(fnmatchcase(name, one) for one in self.sources)
+        return not self.sink.sources or any(fnmatchcase(name, one) for one in self.sink.sources)
 
     def wants(self, event: Event) -> bool:
         """Whether the sink gets the event. Deletions come also where the type, or the source's tags, are unknown."""
@@ -103,12 +100,12 @@ class EventFilter(msgspec.Struct, frozen=True):
         if not self.wants_source(event.source):
             return False
         tags = self.tags_of.get(event.source)
-        if self.tags and not (deleted and tags is None) and not set(self.tags) & set(tags or ()):
+        if self.sink.tags and not (deleted and tags is None) and not set(self.sink.tags) & set(tags or ()):
             return False
-        if not self.types or (deleted and event.type is None):
+        if not self.sink.types or (deleted and event.type is None):
             return True
         plain = (event.type or "").partition(";")[0].strip().lower()
-        return any(fnmatchcase(plain, one.lower()) for one in self.types)
+        return any(fnmatchcase(plain, one.lower()) for one in self.sink.types)
 
 
 class _Batch(msgspec.Struct):
