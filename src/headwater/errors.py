@@ -161,7 +161,9 @@ def bug(error: Exception) -> HeadwaterError:
 
 def as_fault(error: Exception) -> HeadwaterError:
     """The fault that an error is, or the bug by which it is told of: for work that goes on whatever has happened."""
-    return error if isinstance(error, HeadwaterError) else bug(error)
+    if isinstance(error, HeadwaterError):
+        return error
+    return (disk_fault(error) if isinstance(error, OSError) else None) or bug(error)
 
 
 class Interrupted(HeadwaterError):

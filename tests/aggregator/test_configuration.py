@@ -125,10 +125,13 @@ def test_every_option_of_sync_is_a_key_with_the_same_unit() -> None:
         assert OPTION_KEYS.get(key, "deadline_seconds") == one.name
         if one.type.name in kinds:
             kinds[one.type.name].add(key)
-    assert kinds["share"] == configuration.SHARES - {"jitter"}
-    assert kinds["octets"] == configuration.OCTETS - {"quota"}
-    assert kinds["duration"] == configuration.DURATIONS - {"audit", "dead_after", "every", "keep_events"}
-    assert kinds["rate"] == configuration.BANDWIDTHS
+    units: dict[str, set[str]] = {"share": set(), "number": set(), "duration": set(), "rate": set()}
+    for key, (told, _) in configuration.UNITS.items():
+        units[told.split()[0].rstrip(":")].add(key)
+    assert kinds["share"] == units["share"] - {"jitter"}
+    assert kinds["octets"] == units["number"] - {"quota"}
+    assert kinds["duration"] == units["duration"] - {"audit", "dead_after", "every", "keep_events"}
+    assert kinds["rate"] == units["rate"]
 
 
 KEYS = aggregation_page.keys()

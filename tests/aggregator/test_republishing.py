@@ -75,9 +75,9 @@ def test_only_what_is_deleted_or_has_no_wanted_tag_is_not_published() -> None:
 
 def test_a_set_keeps_its_name_whatever_comes_besides() -> None:
     titles = {"museum": "A Museum", "Health": "Health", "b": "B"}
-    first = named_sets({"museum": ["files"], "Health": ["x"]}, titles, {})
+    known: dict[tuple[str, str], str] = {}
+    first = named_sets({"museum": ["files"], "Health": ["x"]}, titles, known)
     assert [one.name for one in first] == ["health-2", "museum"]  # /health is something else
-    known = {one.name: (one.source, one.copy_set) for one in first}
     later = named_sets({"museum": ["aaa", "files"], "Health": ["x"], "b": ["b", "b"]}, titles, known)
     assert {one.name for one in later} == {"health-2", "museum-aaa", "museum", "b"}
     assert next(one.title for one in later if one.name == "museum-aaa") == "A Museum: aaa"

@@ -9,8 +9,9 @@ import csv
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_origin
 
@@ -251,10 +252,19 @@ SourceKeys: Final = msgspec.defstruct(
 SECRET_KEYS: Final = ("operator_token", "password", "secret", "token")
 """Keys that may also be given as KEY_file or KEY_env."""
 
-SHARES: Final = frozenset({"jitter", "max_delete", "max_update"})
-OCTETS: Final = frozenset({"keep_free", "max_length", "max_size", "max_total", "quota"})
-DURATIONS: Final = frozenset({"audit", "dead_after", "deadline", "every", "keep_events", "timeout"})
-BANDWIDTHS: Final = frozenset({"bwlimit"})
+_OFTEN: Final = {"hourly": 3_600.0, "daily": 86_400.0, "weekly": 604_800.0, "monthly": 2_592_000.0}
+UNITS: Final[dict[str, tuple[str, Callable[[str], float | None]]]] = {
+    **dict.fromkeys(("jitter", "max_delete", "max_update"), ("share: write it as 20% or 0.2", share_from)),
+    **dict.fromkeys(
+        ("keep_free", "max_length", "max_size", "max_total", "quota"),
+        ("number of bytes: write it as 20GB or 1.5GiB", octets_from),
+    ),
+    **dict.fromkeys(
+        ("audit", "dead_after", "deadline", "every", "keep_events", "timeout"),
+        ("duration: write it as 90min, 24h or 7d", lambda text: _OFTEN.get(text) or seconds_from(text)),
+    ),
+    "bwlimit": ("rate: write it as 2M, 500k or off", bandwidth_from),
+}
 """Keys whose values may be texts with a unit, as on the command line."""
 
 _LISTS: Final = frozenset(
@@ -265,7 +275,6 @@ _LISTS: Final = frozenset(
 )
 _PATHS: Final = frozenset({"backup_dir", "ca", "cert", "key", "path", "state", "store"})
 _FOLDERS: Final = frozenset({"backup_dir", "store"})  # several sources may not share one
-_OFTEN: Final = {"hourly": 3_600.0, "daily": 86_400.0, "weekly": 604_800.0, "monthly": 2_592_000.0}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 T = TypeVar("T")
@@ -284,30 +293,25 @@ def read_aggregation(path: Path, refused: Refused | None = None) -> AggregatorCo
     top, tables = ServiceKeys(state=path.parent), _Tables()
     names = _Tables.__struct_fields__
     with faults.at(str(path)):
-        tables = _record({key: value for key, value in data.items() if key in names}, _Tables, path)
+        tables = _record(_Tables, {key: value for key, value in data.items() if key in names}, path)
     with faults.at(str(path)):
-        top = _record({key: value for key, value in data.items() if key not in names}, ServiceKeys, path, others=names)
+        top = _record(ServiceKeys, {key: value for key, value in data.items() if key not in names}, path, names)
     sources = _sources(path, tables, top.keep_free, faults)
     hosts = {}
     for name, table in tables.host.items():
         with faults.at(f'{path}, [host."{name}"]'):
-            hosts[comparable_host(name.lower())] = _record(table, HostLimits, path)
-    sinks = _several("sink", tables.sink, SinkConfig, path, faults)
-    alerts = _several("alert", tables.alert, AlertRule, path, faults)
+            hosts[comparable_host(name.lower())] = _record(HostLimits, table, path)
+    sinks = _named(_numbered("sink", tables.sink, path), partial(_record, SinkConfig), faults)
+    alerts = _named(_numbered("alert", tables.alert, path), partial(_record, AlertRule), faults)
     publish = None
     if tables.publish is not None:
         with faults.at(f"{path}, [publish]"):
-            publish = _record(tables.publish, PublishRule, path)
+            publish = _record(PublishRule, tables.publish, path)
     if faults.count:
         raise BadAggregation(f"the file has {faults.count} faults", where=str(path))
+    told = msgspec.structs.asdict(top)
     return AggregatorConfig(
-        **msgspec.structs.asdict(top),
-        path=path,
-        sources=sources,
-        hosts=hosts,
-        sinks=sinks,
-        alerts=alerts,
-        publish=publish,
+        path=path, sources=sources, hosts=hosts, sinks=sinks, alerts=alerts, publish=publish, **told
     )
 
 
@@ -334,33 +338,35 @@ class _Faults:
             self._refused(told)
 
 
-def _several(
-    key: str, tables: Collection[dict[str, Any]], kind: type[Named], path: Path, faults: _Faults
+_Table = tuple[str, dict[str, Any], Path]
+"""A table, with its place in words and the file that has it."""
+
+
+def _numbered(key: str, tables: Iterable[dict[str, Any]], file: Path) -> list[_Table]:
+    return [(f"{file}, [[{key}]] {number}", table, file) for number, table in enumerate(tables, 1)]
+
+
+def _named(
+    tables: Iterable[_Table], made: Callable[[Mapping[str, Any], Path], Named], faults: _Faults
 ) -> tuple[Named, ...]:
+    """What is made of each of these tables, if each has a name of its own."""
     found: dict[str, Named] = {}
-    for number, table in enumerate(tables, 1):
-        with faults.at(_place(f"{path}, [[{key}]] {number}", table)):
-            _add(_record(table, kind, path), found)
+    for where, table, file in tables:
+        with faults.at(f"{where} {table['name']!r:.60}" if "name" in table else where):
+            one = made(table, file)
+            if not _NAME.fullmatch(one.name):
+                what = "a name has letters, digits, dots, hyphens and underscores, and begins with a letter or a digit"
+                raise BadAggregation(f"name: {what}")
+            if one.name.casefold() in found:  # they are folders, of which many disks do not tell case
+                raise BadAggregation(f"two have the name {one.name}")
+            found[one.name.casefold()] = one
     return tuple(found.values())
-
-
-def _place(where: str, table: Mapping[str, Any]) -> str:
-    return f"{where} {table['name']!r:.60}" if "name" in table else where
-
-
-def _add(one: Named, found: dict[str, Named]) -> None:
-    if not _NAME.fullmatch(one.name):
-        what = "a name has letters, digits, dots, hyphens and underscores, and begins with a letter or a digit"
-        raise BadAggregation(f"name: {what}")
-    if one.name.casefold() in found:  # they are folders, of which many disks do not tell case
-        raise BadAggregation(f"two have the name {one.name}")
-    found[one.name.casefold()] = one
 
 
 # values as people write them
 
 
-def _record(table: Mapping[str, Any], kind: type[T], path: Path, *, others: Collection[str] = ()) -> T:
+def _record(kind: type[T], table: Mapping[str, Any], path: Path, others: Iterable[str] = ()) -> T:
     return record_from(_values(table, path), kind, BadAggregation, strict=False, others=others)
 
 
@@ -395,16 +401,11 @@ def _value(key: str, value: Any, folder: Path) -> Any:
         return [value]
     if key == "audit" and value == "never":
         return None
-    for keys, read, fault in (
-        (SHARES, share_from, "no share: write it as 20% or 0.2"),
-        (OCTETS, octets_from, "no number of bytes: write it as 20GB or 1.5GiB"),
-        (DURATIONS, lambda text: _OFTEN.get(text) or seconds_from(text), "no duration: write it as 90min, 24h or 7d"),
-        (BANDWIDTHS, bandwidth_from, "no rate: write it as 2M, 500k or off"),
-    ):
-        if key in keys:
-            if (number := read(value.strip())) is None:
-                raise BadAggregation(f"{key}: {value!r:.60} is {fault}")
-            return number
+    if key in UNITS:
+        unit, read = UNITS[key]
+        if (number := read(value.strip())) is None:
+            raise BadAggregation(f"{key}: {value!r:.60} is no {unit}")
+        return number
     return value
 
 
@@ -420,19 +421,15 @@ def _sources(path: Path, tables: _Tables, keep_free: int | None, faults: _Faults
         defaults = _values(tables.defaults, path)
         record_from({"name": "", "url": "", **defaults}, SourceKeys, BadAggregation, strict=False)
         base |= defaults
-    given = [(f"{path}, [[source]] {number}", table, path) for number, table in enumerate(tables.source, 1)]
+    given = _numbered("source", tables.source, path)
     for pattern in tables.sources:
         files: list[Path] = []
         with faults.at(f"{path}, sources"):
             files += _files(path.parent, pattern)
         for file in files:
             with faults.at(str(file)):
-                given += [(where, table, file) for where, table in _tables_of(file)]
-    found: dict[str, FollowedSource] = {}
-    for where, table, home in given:
-        with faults.at(_place(where, table)):
-            _add(_source(_values(table, home), base), found)
-    return tuple(found.values())
+                given += _tables_of(file)
+    return _named(given, partial(_source, base), faults)
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -447,34 +444,31 @@ def _files(folder: Path, pattern: str) -> list[Path]:
     return found
 
 
-def _tables_of(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Each table of a source in a file, with its place in words."""
+def _tables_of(file: Path) -> list[_Table]:
+    """Each table of a source in a file."""
     if file.suffix == ".csv":
-        return [(f"{file}, line {line}", row) for line, row in _rows(file)]
+        return _rows(file)
     data = read_toml(file, BadAggregation)
     if "source" not in data:  # the file is one source
-        return [(str(file), data)]
-    several = record_from(data, _FileOfSources, BadAggregation).source
-    return [(f"{file}, [[source]] {number}", table) for number, table in enumerate(several, 1)]
+        return [(str(file), data, file)]
+    return _numbered("source", record_from(data, _FileOfSources, BadAggregation).source, file)
 
 
-def _rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Lines of a CSV, each with its number: columns have the names of keys, and several values of one are divided by
-    `;`. What is empty is not said."""
+def _rows(file: Path) -> list[_Table]:
+    """Lines of a CSV: columns have the names of keys; `;` divides several values of one; what is empty says nothing."""
+    found: list[_Table] = []
     try:
         with open(file, encoding="utf-8-sig", newline="") as text:
-            reader = csv.DictReader(text, strict=True)
-            rows = [(reader.line_num, row) for row in reader]
+            for row in (reader := csv.DictReader(text, strict=True)):
+                if None in row or None in row.values():
+                    raise BadAggregation(f"line {reader.line_num} has another number of values than the first line")
+                said = {key.strip(): value.strip() for key, value in row.items() if value.strip()}
+                table = {key: _parts(value) if key in _LISTS else value for key, value in said.items()}
+                found.append((f"{file}, line {reader.line_num}", table, file))
     except OSError as cause:
         raise BadAggregation(f"cannot be read: {cause.strerror}") from cause
     except (UnicodeDecodeError, csv.Error) as cause:
         raise BadAggregation(f"not CSV: {cause}") from cause
-    found: list[tuple[int, dict[str, Any]]] = []
-    for line, row in rows:
-        if None in row or None in row.values():
-            raise BadAggregation(f"line {line} has another number of values than the first line")
-        said = {key.strip(): value.strip() for key, value in row.items() if value.strip()}
-        found.append((line, {key: _parts(value) if key in _LISTS else value for key, value in said.items()}))
     return found
 
 
@@ -482,8 +476,9 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(";") if part.strip()]
 
 
-def _source(said: Mapping[str, Any], base: Mapping[str, Any]) -> FollowedSource:
+def _source(base: Mapping[str, Any], table: Mapping[str, Any], file: Path) -> FollowedSource:
     """One source, of what its table says before what holds of all. Raises UsageFault."""
+    said = _values(table, file)
     if any(key in said for key in _SIGN_IN):  # credentials of its own leave nothing of those of all
         base = {key: value for key, value in base.items() if key not in _SIGN_IN}
     given = record_from({**base, **said}, SourceKeys, BadAggregation, strict=False)

@@ -11,34 +11,31 @@ Left out: one Resource List over several copies. A tag is a Source Description o
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Final, NamedTuple
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, PublishRule, listen_address
 from headwater.aggregator.store import AggregatorStore, Life, Retirement, SourceState
-from headwater.errors import HeadwaterError, as_fault, disk_fault
+from headwater.errors import HeadwaterError, as_fault
 from headwater.http.server import address_url, listen
 from headwater.progress import Listener, Notice
-from headwater.publish.site import RESERVED
-from headwater.source.set_folders import names_in_copy
+from headwater.source.set_folders import free_name, names_in_copy, plain_name
 from headwater.storage.durable import replace_file
 
-FOLDER: Final = "published"  # below the home of the service: configuration, names and state of the source
+FOLDER: Final = "published"  # below the home of the service: configuration and state of the source
+_NAMES: Final = "names of published sets"
 LOOK_SECONDS: Final = 2.0
 READ_SECONDS: Final = 600.0
 """After this time a copy that is published is asked again which sets it has."""
 PAUSE_SECONDS: Final = 10.0
 """Least time between two starts of the process."""
 _END_SECONDS: Final = 30.0
-_UNFIT: Final = re.compile("[^a-z0-9._-]+")
-_LONGEST: Final = 60
 
 
 class RepublishedSet(NamedTuple):
@@ -72,32 +69,24 @@ def title_of(state: SourceState, source: FollowedSource | None) -> str:
 
 
 def named_sets(
-    held: Mapping[str, Sequence[str]], titles: Mapping[str, str], remembered: Mapping[str, tuple[str, str]]
+    held: Mapping[str, Sequence[str]], titles: Mapping[str, str], names: dict[tuple[str, str], str]
 ) -> list[RepublishedSet]:
-    """The sets to publish, given the names of the sets of each copy: what was named before keeps its name.
+    """The sets to publish, given the names of the sets of each copy: what has one of the `names` keeps it.
 
-    The first set of a copy has the name of its source, the others SOURCE-SET.
+    The first set of a copy has the name of its source, the others SOURCE-SET; new ones are put to the `names`.
     """
-    taken = {name: tuple(key) for name, key in remembered.items()}
-    by_key = {key: name for name, key in taken.items()}
+    taken, known = set(names.values()), {source for source, _ in names}
     found = []
     for source, sets in sorted(held.items()):
         for copy_set in sets:
-            if (name := by_key.get((source, copy_set))) is None:
-                is_first = all(of != source for of, _ in taken.values())
-                wanted = plain_name(source if is_first else f"{source}-{copy_set}")
-                free = (wanted, *(f"{wanted[: _LONGEST - 4]}-{number}" for number in range(2, 10_000)))
-                name = next(one for one in free if one not in taken and one not in RESERVED)
-                taken[name] = by_key_of = (source, copy_set)
-                by_key[by_key_of] = name
+            if (source, copy_set) not in names:
+                name = free_name(f"{source}-{copy_set}" if source in known else source, taken)
+                names[source, copy_set] = name
+                taken.add(name)
+                known.add(source)
             title = titles[source] if len(sets) == 1 else f"{titles[source]}: {copy_set}"
-            found.append(RepublishedSet(name, source, copy_set, title))
+            found.append(RepublishedSet(names[source, copy_set], source, copy_set, title))
     return found
-
-
-def plain_name(name: str) -> str:
-    """A name as sets may have it."""
-    return _UNFIT.sub("-", name.lower()).strip("-._")[:_LONGEST] or "set"
 
 
 def groups_of(sets: Sequence[RepublishedSet], sources: Sequence[FollowedSource]) -> dict[str, list[str]]:
@@ -176,7 +165,7 @@ class Republisher:
                     self.look()
                     told = ""
                 except (HeadwaterError, OSError) as error:
-                    fault = error if isinstance(error, HeadwaterError) else disk_fault(error) or as_fault(error)
+                    fault = as_fault(error)
                     if fault.what != told:
                         self._listener(Notice(fault.code, fault.what, fault.where))
                     told = fault.what
@@ -184,12 +173,11 @@ class Republisher:
             self._stop_process()
             self._socket.close()
 
-    def look(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def look(self) -> None:
         """Start the process anew if it died or if other sets are to be published."""
-        now = clock()
+        now = time.monotonic()
         if self._process is not None and (status := self._process.poll()) is not None:
             self._stop_process()
-            self._text = ""
             self._deaths += 1
             self._next_start = now + min(PAUSE_SECONDS * 2**self._deaths, 300.0)
             self._listener(Notice("HW-AGG-70", f"the process that publishes ended with status {status}", self.url))
@@ -199,12 +187,15 @@ class Republisher:
         if not text or (text == self._text and self._process is not None):
             return
         if self._process is not None:
-            self._stop_process()
             self._deaths = 0
+        self._stop_process()
         place = self._config.home / FOLDER / "source.toml"
         place.parent.mkdir(parents=True, exist_ok=True)
         replace_file(place, [text.encode()], ".source-")
-        self._process = self._started(place)
+        number = self._socket.fileno()
+        options = ["serve", str(place), "--quiet", "--inherited", str(number)]
+        command = [sys.executable, "-m", "headwater", *options]
+        self._process = subprocess.Popen(command, stdin=PIPE, stdout=DEVNULL, pass_fds=[number])
         self._text, self._next_start = text, now + PAUSE_SECONDS
 
     def _wanted(self, now: float) -> str:
@@ -212,19 +203,15 @@ class Republisher:
         config, rule = self._config, self._rule
         sources = {one.name: one for one in config.sources}
         states = [one for one in self._store.sources() if is_published(one, sources.get(one.name), rule)]
-        held = {one.name: names for one in states if (names := self._sets_of(one.name, now))}
+        held = {one.name: several for one in states if (several := self._sets_of(one.name, now))}
         if not held:
             return ""
-        place = config.home / FOLDER / "names.json"
-        remembered: dict[str, tuple[str, str]] = {}
-        with suppress(FileNotFoundError):
-            remembered = {name: (key[0], key[1]) for name, key in json.loads(place.read_bytes()).items()}
+        kept = self._store.fact(_NAMES) or "[]"
+        names = {(source, copy_set): name for source, copy_set, name in json.loads(kept)}
         titles = {one.name: title_of(one, sources.get(one.name)) for one in states}
-        sets = named_sets(held, titles, remembered)
-        known = remembered | {one.name: (one.source, one.copy_set) for one in sets}
-        if known != remembered:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(place, [json.dumps(known).encode()], ".names-")
+        sets = named_sets(held, titles, names)
+        if (told := json.dumps([(*key, name) for key, name in names.items()])) != kept:
+            self._store.keep_fact(_NAMES, told)
         return source_configuration(config, rule, self.url, sets)
 
     def _sets_of(self, source: str, now: float) -> tuple[str, ...]:
@@ -236,12 +223,6 @@ class Republisher:
             known = tuple(names_in_copy(self._config.state / source).values())
         self._read[source] = now, known
         return known
-
-    def _started(self, configuration: Path) -> subprocess.Popen[bytes]:
-        number = self._socket.fileno()
-        options = ["serve", str(configuration), "--quiet", "--inherited", str(number)]
-        command = [sys.executable, "-m", "headwater", *options]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[number])
 
     def _stop_process(self) -> None:
         process, self._process = self._process, None

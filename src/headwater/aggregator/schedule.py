@@ -73,20 +73,16 @@ def next_run(
     `Retry-After` or `max-age`; within all `windows`. `chance`, 0 to 1, spreads runs by the source's jitter.
     """
     hints = hints or PollingHints()
-    if source.cron is None:
-        every, first = source.every, now
-    else:
+    at, every = now, source.every
+    if source.cron is not None:
         at = _cron_after(source.cron, now)
         every = max(60.0, (_cron_after(source.cron, at) - at).total_seconds())
-        first = at - dt.timedelta(seconds=every)
     wait = next_wait(PollInterval(every), 0, hints, failures=0 if is_dead else failures, chance=0.0)
     wait = max(wait, DEAD_SECONDS) if is_dead else wait
     if source.cron is None:
         due = now + dt.timedelta(seconds=wait + every * source.jitter * chance)
-    elif wait > every:
-        due = _cron_after(source.cron, first + dt.timedelta(seconds=wait - 1))
     else:
-        due = _cron_after(source.cron, now)
+        due = at if wait <= every else _cron_after(source.cron, at + dt.timedelta(seconds=wait - every - 1))
     return opens_at(due, windows)
 
 

@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -60,10 +60,20 @@ def names_in_copy(copy: Path) -> dict[str, str]:
         names = [one.name for one in copied_sets(t)]
     found: dict[str, str] = {}
     for name in names:
-        plain = _UNFIT.sub("-", name.lower()).strip("-._")[:_LONGEST_NAME] or "set"
-        free = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
-        found[next(one for one in free if one not in found and one not in RESERVED)] = name
+        found[free_name(name, found)] = name
     return found
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """The name, as a set may have it, or the first with a number that is neither `taken` nor reserved."""
+    plain = plain_name(name)
+    free = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
+    return next(one for one in free if one not in taken and one not in RESERVED)
+
+
+def plain_name(name: str) -> str:
+    """The name in the characters that names of sets have."""
+    return _UNFIT.sub("-", name.lower()).strip("-._")[:_LONGEST_NAME] or "set"
 
 
 def copy_folders(sets: Iterable[SetConfig]) -> dict[str, str]:
