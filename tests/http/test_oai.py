@@ -798,6 +798,7 @@ def test_processes_answer_alike(tmp_path: Path) -> None:
             (tmp_path / "f" / "0000.txt").unlink()
             until(lambda: (client.id("0000.txt"), None) in client.harvest(), what="the deletion")
             assert other.harvest() == client.harvest()
+            assert f" at {url}/, listening at {second.address}\n" in second.stop()[1]
         assert json.loads(request(url, "/health").body)["ready"]
 
 

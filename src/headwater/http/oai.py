@@ -25,10 +25,10 @@ from headwater.http.responses import CLOSE, Response, leads_to, line
 from headwater.http.routes import REVALIDATE, HttpRequest, Route
 from headwater.notify.hub.policy import RequestRefusal
 from headwater.publish.oai_index import IndexBehind, IndexSnapshot, ListedRecord, ListPlace, OaiIndex
-from headwater.publish.oai_records import OAI, XSI, datestamp, element, is_spec, is_text
+from headwater.publish.oai_records import OAI, XSI, datestamp, element, is_spec
 from headwater.publish.site import OAI as ADDRESS
 from headwater.publish.site import SOURCE_DESCRIPTION, Site, capability_list_name
-from headwater.spec.checks import escape
+from headwater.spec.checks import NOT_XML, escape
 from headwater.spec.kinds import RS
 from headwater.spec.times import SECOND, to_microseconds
 from headwater.storage.gzip_member import GzipCompressor
@@ -65,7 +65,7 @@ def read_arguments(query: bytes) -> dict[str, str]:
         raise OaiError("badVerb", f"verb is once one of {', '.join(_VERBS)}")
     if len(arguments) != len(pairs) or not _VERBS[verbs[0]].allows(arguments.keys() - {"verb"}):
         raise _bad_argument(f"{verbs[0]} has, each once: {_VERBS[verbs[0]].forms or 'nothing'}")
-    if not all(map(is_text, arguments.values())):
+    if any(map(NOT_XML.search, arguments.values())):
         raise _bad_argument("an argument has a character that XML does not have")
     return arguments
 

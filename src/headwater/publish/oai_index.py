@@ -32,7 +32,7 @@ from headwater.publish.link_rules import LinkRules
 from headwater.publish.oai_records import (
     DELETED,
     DUBLIN_CORE,
-    FORMATS,
+    KNOWN,
     RECORD_OCTETS,
     Format,
     XmlRecord,
@@ -75,7 +75,7 @@ CREATE TABLE unread (uri TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- of items t
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
 _BATCH: Final = 1_000  # changes or resources of one transaction
-_AT_ONCE: Final = 5_000  # so many are added while somebody waits
+_AT_ONCE, _WAIT_SECONDS = 5_000, 2.0  # so many are added while somebody waits, for so long
 _UNUSED_SECONDS: Final = 86_400  # a file of other settings goes when nobody has written to it for so long
 
 
@@ -217,7 +217,7 @@ _BEGINNING: Final = _Position(0, None, "")
 
 
 class IndexBehind(Exception):
-    """Too much is missing in the index to be added while somebody waits."""
+    """Much is missing in the index: whoever asks has to come again."""
 
 
 class OaiIndex:
@@ -245,13 +245,13 @@ class OaiIndex:
         The catalog draws a line at `now` (`Catalog.mark`): no change that is recorded later gets a time that a
         harvester has seen already.
         """
-        line = self.of.catalog.state(self.of.name).last_at or now
+        latest, line = time.monotonic() + _WAIT_SECONDS, self.of.catalog.state(self.of.name).last_at or now
         if line < now.replace(microsecond=0):
             with suppress(StoreFault):  # a full disk: then the newest time is the line
                 line = self.of.catalog.mark(self.of.name, now)
         with self._opened() as (database, state):
             while missing := self._missing(database, state):
-                if missing > _AT_ONCE:
+                if missing > _AT_ONCE or time.monotonic() > latest:
                     raise IndexBehind
                 self._add(database)
             with database.read() as transaction:
@@ -284,7 +284,7 @@ class OaiIndex:
         of, state = self.of, self.of.catalog.state(self.of.name)
         if state.opened_at is None:
             raise StoreFault("the set is loading")
-        settings = (_TABLES, FORMATS, of.url_prefix, of.prefixes, of.records_stand_alone, of.rules, state.opened_at)
+        settings = (_TABLES, KNOWN, of.url_prefix, of.prefixes, of.records_stand_alone, of.rules, state.opened_at)
         path = self._folder / f"{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}.sqlite"
         try:
             with self._lock:
@@ -442,14 +442,15 @@ class _Batch:
         abouts, described = (
             [one for one in self._linked(uri, rel) if one in self._held] for rel in ("describedby", "describes")
         )
-        if abouts if of.records_stand_alone else described:  # it is a part of an item
+        is_part = abouts if of.records_stand_alone else described
+        if is_part and not of.prefixes:
             return {}
         (item, own_prefix), specs = keys[0], self._collections(uri, *abouts)
         found = dict[_Key, _Content]()
         is_own = of.records_stand_alone or "xml" in (resource.metadata.type or "")
-        for source in (*([uri] if is_own else ()), *abouts):
+        for source in (*([uri] if is_own else ()), *([] if of.records_stand_alone else abouts)):
             record = of.record(self._held[source])
-            if record is None or not (source != uri or described or of.prefixes or record.is_known):
+            if record is None or not (source != uri or described or of.prefixes or record.format.namespace in KNOWN):
                 continue  # other XML is no metadata
             format_ = record.format._replace(prefix=own_prefix) if of.prefixes else record.format
             self._meet(format_)

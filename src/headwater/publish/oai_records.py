@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 import msgspec
 
 from headwater.catalog.interface import Metadata
-from headwater.spec.checks import escape
+from headwater.spec.checks import NOT_XML, escape
 from headwater.spec.decoding import Utf8Input
 from headwater.spec.text_values import DocumentFault, ReaderWarnings
 from headwater.spec.times import from_microseconds, to_microseconds
@@ -37,9 +37,10 @@ class Format(NamedTuple):
     namespace: str
 
 
-FORMATS: Final = (get_data("headwater.publish", "oai_formats.txt") or b"").decode()  # prefix, schema, namespace
-_KNOWN: Final = {one.namespace: one for one in (Format(*line.split()) for line in FORMATS.splitlines())}
-DUBLIN_CORE: Final = _KNOWN[f"{OAI}oai_dc/"]
+_LINES: Final = (get_data("headwater.publish", "oai_formats.txt") or b"").decode().splitlines()
+KNOWN: Final = {one.namespace: one for one in (Format(*line.split()) for line in _LINES)}
+"""The formats that are metadata wherever they stand, by namespace."""
+DUBLIN_CORE: Final = KNOWN[f"{OAI}oai_dc/"]
 
 
 class XmlRecord(msgspec.Struct, frozen=True):
@@ -48,11 +49,6 @@ class XmlRecord(msgspec.Struct, frozen=True):
     format: Format
     rest: bytes
     opening: bytes = b"<record>"
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the namespace is one of those that are metadata wherever they stand."""
-        return self.format.namespace in _KNOWN
 
 
 _CLOSING: Final = b"</record>"
@@ -144,7 +140,7 @@ def _of_xml(octets: bytes) -> XmlRecord | None:
 def _format_of(root: _Element) -> Format:
     """The format of metadata. A namespace that is not known has its short name as prefix."""
     namespace = root.name.rpartition(" ")[0]
-    if (known := _KNOWN.get(namespace)) is not None:
+    if (known := KNOWN.get(namespace)) is not None:
         return known
     pairs = root.locations.split()
     schema = dict(zip(pairs[::2], pairs[1::2], strict=False)).get(namespace, namespace)
@@ -160,17 +156,10 @@ def short_name(address: str) -> str:
 
 # headers
 
-_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-
-
-def is_text(text: str) -> bool:
-    """Whether XML can hold the text."""
-    return _NOT_XML.search(text) is None
-
 
 def element(name: str, text: str) -> bytes:
     """An element with this text; what XML cannot hold is replaced."""
-    plain = _NOT_XML.sub("\ufffd", text)
+    plain = NOT_XML.sub("\ufffd", text)
     return f"<{name}>{escape(plain)}</{name}>".encode()
 
 

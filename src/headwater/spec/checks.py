@@ -21,7 +21,8 @@ from headwater.spec.text_values import HASH, URI_CHARACTERS
 from headwater.spec.uris import is_absolute, to_ascii
 from headwater.typed_decoding import from_values
 
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""A character that XML cannot hold."""
 _PLAIN = re.compile('[^&<>"\t\n\r\x00-\x1f\ud800-\udfff\ufffe\uffff]*').fullmatch
 _REFERENCES: Final = {
     "&": "&amp;",
@@ -45,7 +46,7 @@ def escape(text: str) -> str:
     """The text as element content or attribute value. Raises WriteRefused for characters that XML cannot hold."""
     if _PLAIN(text):
         return text
-    if _NOT_XML.search(text):
+    if NOT_XML.search(text):
         raise WriteRefused(f"a character that XML cannot hold in {text[:100]!a}", rule="RS-DOC-19")
     return text.translate(_TABLE)
 
