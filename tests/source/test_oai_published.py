@@ -57,6 +57,18 @@ def test_a_server_follows_a_repository(tmp_path: Path) -> None:
             assert len(repo.asked) <= asked + 3  # pauses grow
 
 
+def test_sets_of_one_repository_never_ask_it_at_once(tmp_path: Path) -> None:
+    with repository(250) as repo:
+        root = tmp_path / "state" / "harvested"
+        more = {"feed": "oai", "url": repo.url, "poll_seconds": 0.05}
+        sets = tuple(SetConfig(name=name, resource_root=str(root / name), **more) for name in "abc")  # type: ignore[arg-type]
+        with source_at_work(Face, lambda url: SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url=url)):
+            until(lambda: len([*root.glob("*/oai_dc/*.xml")]) == 750, what="three harvests")
+            asked = len(repo.asked)
+            until(lambda: len(repo.asked) > asked + 20, what="polls")
+        assert repo.server.busiest == 1  # type: ignore[attr-defined]
+
+
 def go_again(url: str, copy: Path) -> Path:
     go(url, copy)
     return copy

@@ -31,12 +31,13 @@ from headwater.source.config import SetConfig, SourceConfig
 from headwater.source.configured_source import utc_now
 from headwater.source.health import report
 from headwater.source.leadership import make_state
-from headwater.source.published_feed import IndexPoll, PublishedFeed
+from headwater.source.published_feed import HostPolls, IndexPoll, PublishedFeed
 from headwater.source.scheduler import THREADS, Urgency
 from headwater.source.set_folders import FolderOverlap
 from headwater.source.set_health import SetHealth
 from headwater.source.source import ReadOnlySource, Source
 from headwater.source.worker import SetWorker
+from headwater.time_windows import windows_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(10)
@@ -128,8 +129,10 @@ class Index:
 
     def __init__(self) -> None:
         self.answers = True
+        self.asked = 0
 
     def poll(self) -> int:
+        self.asked += 1
         if not self.answers:
             raise StoreFault("no answer")
         return 0
@@ -147,6 +150,46 @@ def test_asking_an_index_that_did_not_answer_counts_as_long(tmp_path: Path) -> N
             poll.run()
             found.append(poll.urgency is Urgency.LONG)
         assert found == [False, True, False]
+
+
+def test_a_repository_is_asked_within_its_window_alone(tmp_path: Path) -> None:
+    with at_work(tmp_path) as source:
+        index = Index()
+        index.answers = True
+        begin(source, "s00")
+        worker = SetWorker(source._context, PublishedFeed(source._context, "s00", has_index=True))
+        local = dt.datetime(2026, 12, 1, 21, 0).astimezone()
+        poll = IndexPoll(
+            worker, lambda: local, lambda: cast(DitFollower, index), 1.0, windows=windows_of("22:00-06:00")
+        )
+        poll.run()
+        assert (index.asked, worker.health.phase) == (0, "waiting for its window")
+        assert 3_590 < poll.due_at - time.monotonic() <= 3_600
+        local += dt.timedelta(hours=1)
+        poll.run()
+        assert index.asked == 1
+
+
+def test_sets_of_one_host_take_turns() -> None:
+    """Who has more to take waits for those that are due."""
+    ran: list[str] = []
+
+    class Poll:
+        urgency = Urgency.LONG
+
+        def __init__(self, name: str, due_at: float) -> None:
+            self.name = name
+            self.due_at = due_at
+
+        def run(self) -> None:
+            ran.append(self.name)
+            self.due_at = 10.0 + len(ran)
+
+    polls = HostPolls(cast("list[IndexPoll]", [Poll("a", 2.0), Poll("b", 1.0), Poll("c", 99.0)]))
+    for _ in range(4):
+        assert polls.due_at < 99.0
+        polls.run()
+    assert ran == ["b", "a", "b", "a"]
 
 
 def test_a_set_that_waits_is_not_unready(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from headwater.quantities import kept_from, octets_from, seconds_from
 from headwater.source.hubs_and_tokens import AccessTokens, BadToken, HubConfig, NotifyConfig, TokenOptions
 from headwater.spec.extensions import DumpLimits
 from headwater.spec.writer import Profile
+from headwater.time_windows import windows_of
 from headwater.toml_files import read_toml, record_from
 from headwater.versions.retention import VersionRetention
 
@@ -43,7 +44,7 @@ _DATASET_KEYS: Final = (
     "dataset sparql sparql_authorization_env oxigraph syntax base_iri blank_nodes genid dataset_seconds may_be_empty"
     " lenient description creator publisher identifier licence endpoint language"
 )
-_HARVEST_KEYS: Final = "url compare_seconds"
+_HARVEST_KEYS: Final = "url window compare_seconds"
 _OAI_KEYS: Final = "prefixes sets record content"
 _DSPACE_KEYS: Final = "contact bundles user password_env"
 """Keys of one kind of set that mean nothing to the others."""
@@ -96,6 +97,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     poll_seconds: Seconds | None = None
     pair_seconds: Seconds = 5.0
     url: str | None = None
+    window: str | None = None
     compare_seconds: Seconds = 604_800.0
     prefixes: tuple[str, ...] = ("oai_dc",)
     sets: tuple[str, ...] = ()
@@ -141,6 +143,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         self._refuse_other_kinds()
+        windows_of(self.window)
         if isinstance(self.versions, str):
             kept = self.kept_versions
             if kept is None or max(kept.seconds or 0, kept.octets or 0) >= 1 << 62:

@@ -16,6 +16,7 @@ from headwater.progress import silent
 from headwater.retry import TimeShare
 from headwater.source.scheduler import Urgency
 from headwater.source.worker import Intake, Looked, SetWorker, SourceContext
+from headwater.time_windows import Windows, open_seconds, opens_at
 
 if TYPE_CHECKING:
     from headwater.ingest.harvested import Harvester
@@ -90,13 +91,14 @@ class Follower(Protocol):
 
 @dataclass(eq=False)
 class IndexPoll:
-    """One set's, as a task: `index` makes what is polled every `poll_seconds`, when it is polled first."""
+    """One set's, as a task: `index` makes what is polled every `poll_seconds` within `windows`, at the first poll."""
 
     worker: SetWorker
     clock: Callable[[], dt.datetime]
     index: Callable[[], Follower]
     poll_seconds: float
     is_slow: bool = False  # whether an answer may be waited for, as a repository's
+    windows: Windows = ()
 
     def __post_init__(self) -> None:
         assert isinstance(self.worker.intake, PublishedFeed)
@@ -112,7 +114,11 @@ class IndexPoll:
 
     def run(self) -> None:
         """Take what is new; a failure is kept for `health`."""
-        health = self.worker.health
+        health, now = self.worker.health, self.clock()
+        if not open_seconds(now, self.windows):
+            health.phase = "waiting for its window"
+            self.due_at = time.monotonic() + (opens_at(now, [self.windows]) - now).total_seconds()
+            return
         health.phase = "reading the index" if self._feed.is_open else "loading"
         pause = self.worker.failures.attempt("index", self._poll)
         self._has_failed = pause is not None
@@ -125,11 +131,36 @@ class IndexPoll:
         self._reader = self._reader or self.index()
         at = self.clock()
         found = self._reader.poll()
-        self.due_at = 0.0 if found else time.monotonic() + self.poll_seconds
+        self.due_at = time.monotonic() + (0.0 if found else self.poll_seconds)
         self.worker.health.scans += 1
         self.worker.health.scanned_at = self._feed.polled_at = at
         if found and self._feed.is_open:
             self.worker.tell()
+
+
+@dataclass(eq=False)
+class HostPolls:
+    """The polls of one host, as a task: one at a time, in turns."""
+
+    polls: list[IndexPoll]
+
+    @property
+    def due_at(self) -> float:
+        """When the first one is due."""
+        return self._next.due_at
+
+    @property
+    def urgency(self) -> Urgency:
+        """That of the next one."""
+        return self._next.urgency
+
+    def run(self) -> None:
+        """Take what is new in the set whose turn it is."""
+        self._next.run()
+
+    @property
+    def _next(self) -> IndexPoll:
+        return min(self.polls, key=lambda one: one.due_at)
 
 
 class FeedWatch:

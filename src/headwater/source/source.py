@@ -42,6 +42,7 @@ from headwater.source.scheduler import Scheduler
 from headwater.source.set_folders import has_copy
 from headwater.source.set_health import Publication, PublicationEvents, SetHealth
 from headwater.source.worker import Intake, SetResult, SetWorker, SourceContext
+from headwater.time_windows import windows_of
 
 if TYPE_CHECKING:
     from headwater.source.notifier import Notifier
@@ -294,14 +295,20 @@ class Source(ConfiguredSource):
             for copy in self._copies:
                 scheduler.add(copy)
         if self.push_names:
-            from headwater.source.published_feed import FeedWatch, IndexPoll
+            from headwater.source.published_feed import FeedWatch, HostPolls, IndexPoll
+            from headwater.transport.scheduler import host_of, site_of
 
             scheduler.add(FeedWatch(self._context, [self._workers[name] for name in sorted(self.push_names)]))
             followers = self.push_sets.followers(self._listener, scheduler.stopping.is_set)
+            hosts: dict[str, list[IndexPoll]] = {}  # no repository is asked for two sets at once
             for one in self.config.sets:
                 if (index := followers.get(one.name)) is not None:
-                    poll = IndexPoll(self._workers[one.name], self._clock, index, one.poll_pause, one.is_harvested)
-                    scheduler.add(poll)
+                    worker, windows = self._workers[one.name], windows_of(one.window)
+                    poll = IndexPoll(worker, self._clock, index, one.poll_pause, one.is_harvested, windows)
+                    host = host_of(site_of(one.url) or "") if one.url else f"index of {one.name}"
+                    hosts.setdefault(host, []).append(poll)
+            for polls in hosts.values():
+                scheduler.add(HostPolls(polls))
 
     def _worker(self, config: SetConfig, scheduler: Scheduler | None = None) -> SetWorker:
         if scheduler is None:
