@@ -143,7 +143,8 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         self._refuse_other_kinds()
-        windows_of(self.window)
+        if self.window is not None:
+            windows_of(self.window)
         if isinstance(self.versions, str):
             kept = self.kept_versions
             if kept is None or max(kept.seconds or 0, kept.octets or 0) >= 1 << 62:
