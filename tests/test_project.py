@@ -44,7 +44,7 @@ LINES = {
     "publish": 6_406,
     "rdf": 2_140,
     "simulate": 808,
-    "source": 5_515,
+    "source": 5_557,
     "spec": 3_636,
     "storage": 1_937,
     "sync": 16_550,
