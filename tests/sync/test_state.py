@@ -54,7 +54,7 @@ def test_a_document_of_an_offer_is_replaced_or_taken_out() -> None:
     offer = Offer(identity="i", name="n", documents={RESOURCE_LIST: "r", "resourcedump": "d"})
     assert offer.with_document(RESOURCE_LIST, "s").documents == {RESOURCE_LIST: "s", "resourcedump": "d"}
     assert offer.with_document(RESOURCE_LIST, None).documents == {"resourcedump": "d"}
-    assert offer.with_document(CHANGE_LIST, "c").change_list == "c"
+    assert offer.with_document(CHANGE_LIST, "c").changes_document == "c"
 
 
 def test_a_choice_by_alternates_reads_its_list_anew(tmp_path: Path) -> None:

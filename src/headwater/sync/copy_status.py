@@ -28,10 +28,9 @@ from headwater.sync.state import (
     SetRow,
     consent_commands,
     fact,
-    failure_count,
-    held_updates_count,
     refused_entries,
     sets,
+    unsettled,
 )
 from headwater.typed_decoding import from_json
 
@@ -249,10 +248,7 @@ def _verdict(run: LastRun | None, told: tuple[SetStatus, ...], max_age: float | 
 
 
 _HISTORY = "SELECT checked_at, sound_at, unsound_since_at, report FROM set_history WHERE set_id = ?"
-_HELD = (
-    "SELECT count(*), coalesce(sum(max(size, 0)), 0), count(doomed_at), coalesce(sum(newer), 0) FROM resources"
-    " WHERE set_id = ? AND path IS NOT NULL"
-)
+_HELD = "SELECT count(*), coalesce(sum(max(size, 0)), 0) FROM resources WHERE set_id = ? AND path IS NOT NULL"
 _DOOMED = (
     "SELECT uri, path, nullif(doomed_at, 0) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL"
     " AND path IS NOT NULL ORDER BY path LIMIT ?"
@@ -265,10 +261,9 @@ _WAITING_UPDATES = (
 
 def _set_status(t: Transaction, row: SetRow, place: tuple[str, str], now: dt.datetime) -> SetStatus:
     checked_at, sound, unsound_since, report = t.one(_HISTORY, (row.id,)) or (None, None, None, None)
-    files, octets, held_back, unconfirmed = t.one(_HELD, (row.id,)) or (0, 0, 0, 0)
-    held_updates = held_updates_count(t, row.id)
-    held_back += held_updates
-    failed, refused = failure_count(t, row.id), refused_entries(t, row.id)
+    files, octets = t.one(_HELD, (row.id,)) or (0, 0)
+    left, refused = unsettled(t, row.id), refused_entries(t, row.id)
+    refused_count, held_back = refused.refused + refused.skipped, left.deletions + left.updates
     position = from_optional(row.position.time) if row.position else None
     sound_at, last = from_optional(sound), None if report is None else from_json(report, SetReport)
     doomed = t.rows(_DOOMED, (row.id, _MOST))
@@ -285,11 +280,11 @@ def _set_status(t: Transaction, row: SetRow, place: tuple[str, str], now: dt.dat
         unsound_since=from_optional(unsound_since),
         files=files,
         octets=octets,
-        failed=failed,
-        refused=refused.refused + refused.skipped,
-        newer_than_listed=unconfirmed,
+        failed=left.failed,
+        refused=refused_count,
+        newer_than_listed=left.unconfirmed,
         held_back=held_back,
-        held_updates=held_updates,
+        held_updates=left.updates,
         refusals=tuple(what for _, what, _ in refused.sentences),
         failures=_failures(t, row.id),
         deletions=tuple(
@@ -298,9 +293,9 @@ def _set_status(t: Transaction, row: SetRow, place: tuple[str, str], now: dt.dat
         ),
         updates=tuple(printable_path(path) for (path,) in t.rows(_WAITING_UPDATES, (row.id, HELD_UPDATE, _MOST))),
         consent=consent_commands(t, row, *place),
-        lists_are_cut=max(failed, held_back) > _MOST,
+        lists_are_cut=max(left.failed, held_back) > _MOST,
         last=last,
-        exit_status=_set_verdict(last, failed or unconfirmed or bool(refused), held_back),
+        exit_status=_set_verdict(last, left.failed or left.unconfirmed or refused_count, held_back),
     )
 
 

@@ -24,7 +24,7 @@ from headwater.files.folder_marks import STATE_MARK, mark_folder
 from headwater.progress import Progress
 from headwater.rdf import N_QUADS_DIFF
 from headwater.rdf.canonical import BlankNodes, DatasetSummary, RdfOptions, write_canonical
-from headwater.rdf.dataset_choice import NoSingleDataset, RdfFile, chosen_dataset, is_named, name_of, rdf_file
+from headwater.rdf.dataset_choice import NoSingleDataset, RdfFile, chosen_dataset, name_of, rdf_file
 from headwater.rdf.syntaxes import N_QUADS, RdfInput, is_patch
 from headwater.rdf.unified_diff import PatchSummary, write_patch
 from headwater.spec.kinds import PATCH
@@ -32,9 +32,8 @@ from headwater.spec.records import Link
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import netrc_authorization
-from headwater.sync.copy.file_tree import FileTree
-from headwater.sync.copy.held_files import digest_of_file, digest_of_path
-from headwater.sync.lists.entries import ListContext, encode_links
+from headwater.sync.copy.held_files import digest_of_file
+from headwater.sync.lists.entries import encode_links
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import (
     DIFFERENT,
@@ -42,8 +41,6 @@ from headwater.sync.reports import (
     NORMALISED,
     SAME,
     UNREADABLE,
-    UNVERIFIABLE,
-    ContentVerdict,
     DatasetReport,
     SetReport,
     StoreAudit,
@@ -52,10 +49,7 @@ from headwater.sync.reports import (
 )
 from headwater.sync.source_times import format_micros
 from headwater.sync.state import SetRow
-from headwater.sync.transfer.verification import digests_of
-from headwater.sync.transfer.work_queue import RunContext, octet_limit
-from headwater.transport.fetch import Fetch
-from headwater.transport.transport import Transport
+from headwater.sync.transfer.work_queue import RunContext
 from headwater.triplestores.embedded_store import EmbeddedStore, write_normalised
 from headwater.triplestores.sparql_endpoint import EndpointAddress, SparqlEndpoint
 from headwater.triplestores.sparql_store import SparqlStore
@@ -416,63 +410,7 @@ class DatasetSync:
         self.context.documents.warn(fault.rule or fault.code, f"{fault.what}. {fault.todo}", fault.where, fault=fault)
 
 
-# the audit of a dataset and of its stores. The dataset is one file of a set, and all that the set is about: where no
-# list states its hash an audit could say nothing but that its times differ, which patches at the `loc` of changes make
-# them do. So it is asked for (TIM-A1, DST-Q).
-
-_LARGEST: Final = 1 << 40
-_HELD: Final = (
-    "SELECT e.hash, coalesce(r.loc, r.uri) FROM temp.expected e JOIN resources r"
-    " ON r.set_id = ? AND r.uri = e.uri WHERE e.uri = ?"
-)
-
-
-def audit_dataset(
-    context: ListContext, set_id: int, transport: Transport, root: Path, wanted: str | None
-) -> ContentVerdict | None:
-    """The verdict on the dataset of a set (`wanted`: the one that the user names), by what the source sends for it.
-
-    None where there is no dataset, it is not there, or its hash is listed.
-    """
-    with context.database.write() as t:  # its temporary tables are those of this connection
-        try:
-            dataset = held_dataset(t, set_id, wanted)
-        except NoSingleDataset:
-            return None
-        if dataset is None or not (dataset.flagged or wanted or is_named(dataset.uri)):
-            return None
-        row = t.one(_HELD, (set_id, dataset.uri))
-    if row is None or digests_of(row[0]):
-        return None
-    with FileTree(root, None) as tree:
-        found, held = tree.stat(dataset.path), digest_of_path(tree, dataset.path, "sha-256")
-    if found is None:
-        return None
-    if held is None:
-        return ContentVerdict(dataset.uri, UNREADABLE, "the file cannot be read")
-    with tempfile.TemporaryDirectory(prefix="headwater-audit-") as scratch:
-        sent = Path(scratch, "sent")
-        fetch = Fetch(
-            row[1],
-            headers=(("Accept-Encoding", "identity"),),
-            into=str(sent),
-            algorithms=("sha-256",),
-            max_octets=octet_limit(found.st_size, _LARGEST),
-            objection=context.scope.objection,
-        )
-        answer = transport.one(fetch)
-        if not answer.ok:
-            why = answer.failure.text if answer.failure else f"HTTP status {answer.status}"
-            return ContentVerdict(dataset.uri, UNVERIFIABLE, f"no hash is listed, and it was not sent: {why:.300}")
-        is_same = answer.digests["sha-256"] == held
-        with suppress(SourceFault):  # octets that differ may be the same dataset, in another order or syntax
-            here = input_of(dataset, root)
-            both = (here, RdfInput(sent, here.syntax, here.base, here.name))
-            made = {_canonical(one, sent.with_name("canonical"), blank_nodes_of(dataset)).sha256 for one in both}
-            is_same = is_same or len(made) == 1
-    if is_same:
-        return ContentVerdict(dataset.uri, SAME, "")
-    return ContentVerdict(dataset.uri, DIFFERENT, "no hash is listed; the source sends other statements")
+# the audit of the stores of a dataset
 
 
 def audit_stores(t: Transaction, row: SetRow, root: Path, options: SyncOptions) -> list[StoreAudit]:

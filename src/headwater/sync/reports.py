@@ -6,7 +6,6 @@ Of the last run, and of each set, the result is kept for `headwater status`.
 import contextlib
 import datetime as dt
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -401,14 +400,6 @@ class AuditReport(ToDict, msgspec.Struct, kw_only=True):
     requests: int = 0
     seconds: float = 0.0
     exit_status: int = Exit.UNDETERMINED
-
-
-class ContentVerdict(NamedTuple):
-    """What came of comparing a file with what the source sends for it."""
-
-    uri: str
-    verdict: str
-    reason: str
 
 
 # the history of runs

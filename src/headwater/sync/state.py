@@ -10,7 +10,8 @@ documents that have been dealt with, for conditional requests; `sets` what is re
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -186,16 +187,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     on_demand: DumpOffer | None = None  # where packages are made on demand, and within which limits
 
     @property
-    def resource_list(self) -> str | None:
-        """Its Resource List, or the index of one."""
-        return self.documents.get(RESOURCE_LIST)
-
-    @property
-    def change_list(self) -> str | None:
-        """Its Change List, or the index of one."""
-        return self.documents.get(CHANGE_LIST)
-
-    @property
     def baseline_document(self) -> str | None:
         """What a baseline goes by: the Resource List, else the Resource Dump, whose manifests list the same."""
         return self.documents.get(RESOURCE_LIST) or self.documents.get(RESOURCE_DUMP)
@@ -290,25 +281,27 @@ def held_count(t: Transaction, set_id: int) -> int:
     return int(t.value(count, (set_id,))) - int(t.value(f"{count} AND path IS NULL", (set_id,)))
 
 
-def failure_count(t: Transaction, set_id: int) -> int:
-    """How many transfers failed and are to be tried again."""
-    return int(t.value("SELECT count(*) FROM failures WHERE set_id = ? AND reason <> ?", (set_id, HELD_UPDATE)))
+_UNSETTLED = (
+    "SELECT count(*) FILTER (WHERE reason <> ?2), count(*) FILTER (WHERE reason = ?2),"
+    " (SELECT count(*) FROM resources WHERE set_id = ?1 AND doomed_at IS NOT NULL AND path IS NOT NULL),"
+    " (SELECT count(*) FROM resources WHERE set_id = ?1 AND newer AND path IS NOT NULL)"
+    " FROM failures WHERE set_id = ?1"
+)
 
 
-def held_updates_count(t: Transaction, set_id: int) -> int:
-    """How many updates wait for consent."""
-    return int(t.value("SELECT count(*) FROM failures WHERE set_id = ? AND reason = ?", (set_id, HELD_UPDATE)))
+class Unsettled(NamedTuple):
+    """How much of a set is unsettled: transfers that failed and are to be tried again, updates and deletions that wait
+    for consent (DST-B4), files that are newer than any list tells."""
+
+    failed: int
+    updates: int
+    deletions: int
+    unconfirmed: int
 
 
-def held_back_count(t: Transaction, set_id: int) -> int:
-    """How many files stay although the source no longer lists them (DST-B4)."""
-    query = "SELECT count(*) FROM resources WHERE set_id = ? AND doomed_at IS NOT NULL AND path IS NOT NULL"
-    return int(t.value(query, (set_id,)))
-
-
-def unconfirmed_count(t: Transaction, set_id: int) -> int:
-    """How many files are newer than any list tells."""
-    return int(t.value("SELECT count(*) FROM resources WHERE set_id = ? AND newer AND path IS NOT NULL", (set_id,)))
+def unsettled(t: Transaction, set_id: int) -> Unsettled:
+    """How much of a set is unsettled by now."""
+    return Unsettled(*(t.one(_UNSETTLED, (set_id, HELD_UPDATE)) or (0, 0, 0, 0)))
 
 
 _HELD_AND_GONE = (
@@ -330,7 +323,8 @@ def measured(t: Transaction, row: SetRow) -> tuple[int, int, int]:
 def consent_commands(t: Transaction, row: SetRow, source: str, destination: str) -> dict[str, str]:
     """The commands that `delete` or `update` what waits of a set: the least shares, and the filters of its last run."""
     found, choice = dict[str, str](), from_json(row.scope, Choice) if row.scope else Choice()
-    for what, waiting in {"delete": held_back_count(t, row.id), "update": held_updates_count(t, row.id)}.items():
+    waits = unsettled(t, row.id)
+    for what, waiting in {"delete": waits.deletions, "update": waits.updates}.items():
         if waiting:
             until, held, gone = measured(t, row)
             done = gone if what == "delete" else int(t.value(BROUGHT, (row.id, until, NEVER)))
@@ -369,9 +363,6 @@ class RefusedEntries(msgspec.Struct, frozen=True):
     refused: int = 0
     skipped: int = 0
     sentences: tuple[tuple[str, str, str | None], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.refused or self.skipped)
 
 
 def refused_entries(t: Transaction, set_id: int) -> RefusedEntries:
@@ -416,10 +407,10 @@ def keep_listed(
         t.run(f"DELETE FROM refusals WHERE set_id = ?1 AND {_OF_LISTS}", (set_id, at))  # noqa: S608
     else:
         t.run("DELETE FROM refusals WHERE set_id = ? AND uri IN (SELECT uri FROM temp.listed)", (set_id,))
-    found = _Refusals(t, set_id, takes)
-    t.many(_KEEP, found.rows(f"SELECT {_OF_ENTRY}, refused, NULL FROM temp.listed WHERE refused"))  # noqa: S608
+    refused = f"SELECT {_OF_ENTRY}, refused, NULL FROM temp.listed WHERE refused"  # noqa: S608  our own names
+    kept, left_out = _keep_refused(t, set_id, takes, refused)
     t.many(_KEEP, [(set_id, uri, None, _SKIPPED, count, None) for uri, count in skipped if count])
-    return not found.kept and not any(count for _, count in skipped), found.left_out
+    return not kept and not any(count for _, count in skipped), left_out
 
 
 def keep_changed(
@@ -436,11 +427,10 @@ def keep_changed(
         f"SELECT {_OF_ENTRY}, refused, at FROM temp.refused WHERE change != 'deleted'"  # noqa: S608  our own names
         f" OR uri IN (SELECT uri FROM resources WHERE set_id = {set_id} AND path IS NOT NULL)"
     )
-    found = _Refusals(t, set_id, takes)
-    t.many(_KEEP, found.rows(rows))
+    _, left_out = _keep_refused(t, set_id, takes, rows)
     t.many("DELETE FROM refusals WHERE set_id = ? AND uri = ?", [(set_id, uri) for uri, count in skipped if not count])
     t.many(_KEEP, [(set_id, uri, None, _SKIPPED, count, reached) for uri, count in skipped if count])
-    return found.left_out
+    return left_out
 
 
 _OF_ENTRY = "uri, type, length, lastmod, links"
@@ -455,19 +445,15 @@ def left_out_before(t: Transaction, takes: Takes, *, refused_alone: bool = False
     return sum(not takes(uri, Stated(*stated)) for uri, *stated in t.rows(_LISTED_BEFORE, (refused_alone,)))
 
 
-class _Refusals(msgspec.Struct):
-    t: Transaction
-    set_id: int
-    takes: Takes
-    left_out: int = 0
-    kept: int = 0
-
-    def rows(self, query: str) -> Iterator[Row]:
-        """The rows to be remembered of refused entries; what the user leaves out is counted."""
-        for uri, *stated, number, at in self.t.rows(query):
-            if not self.takes(uri, Stated(*stated)):
-                self.left_out += 1
-                continue
-            self.kept += 1
-            refusal = REFUSALS[number - 1]
-            yield self.set_id, uri, host_label(uri) if refusal is Refusal.HOST else None, refusal.name, 1, at
+def _keep_refused(t: Transaction, set_id: int, takes: Takes, query: str) -> tuple[int, int]:
+    """Remember the refused entries that a query finds: how many they are, and how many the user has left out."""
+    kept = left_out = 0
+    for uri, *stated, number, at in t.rows(query):
+        if not takes(uri, Stated(*stated)):
+            left_out += 1
+            continue
+        kept += 1
+        refusal = REFUSALS[number - 1]
+        host = host_label(uri) if refusal is Refusal.HOST else None
+        t.run(_KEEP, (set_id, uri, host, refusal.name, 1, at))
+    return kept, left_out

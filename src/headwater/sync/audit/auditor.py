@@ -1,8 +1,8 @@
 """The audit of a whole copy: every file is compared by hash with what the source lists; nothing is modified (DST-Q).
 
 What is expected is the Resource List as of its `at`, with all later changes applied. Only documents are fetched, no
-content but that of a dataset without a hash (`dataset_sync`). The state is read from a private copy; without one, as
-for a copy that another tool has made, names follow the same rule.
+content. The state is read from a private copy; without one, as for a copy that another tool has made, names follow the
+same rule.
 """
 
 import datetime as dt
@@ -145,7 +145,7 @@ class _Audit:
         for row in pick(known, self.options.sets, str(self.root)) if self.options.sets else known:
             context = ListContext(self.documents, self.database, Scope(frozenset()), self.listener)
             root, choice = Path(os.path.realpath(self.root)), SyncOptions().choice
-            comparison = SetComparison(context, None, row, choice, root, self.options, None, self.each)
+            comparison = SetComparison(context, row, choice, root, self.options, None, self.each, is_by_record=True)
             report.sets.append(comparison.run([one.folder for one in known if one.id != row.id]))
         judge_copy(report, whole=True)
         return report
@@ -167,7 +167,7 @@ class _Audit:
         lists = DumpLists(self.documents)
         context = ListContext(lists, self.database, scope, self.listener, chosen, self._restate)
         root = Path(os.path.realpath(self.root))
-        comparison = SetComparison(context, self.documents, row, chosen, root, options, self.moment, self.each)
+        comparison = SetComparison(context, row, chosen, root, options, self.moment, self.each)
         return comparison.run(others)
 
     def _restate(self, t: Transaction, set_id: int) -> None:

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from headwater.processes.pool import processors
 from headwater.progress import Notice, Progress
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.audit.verdicts import (
-    Difference,
     ExpectedFile,
     FoundFile,
     difference,
@@ -38,7 +37,6 @@ from headwater.sync.copy.file_names import base_folder
 from headwater.sync.copy.file_tree import FileTree, printable_path
 from headwater.sync.linked_resources import keep_listing, put_listed
 from headwater.sync.lists.change_lists import ChangeListReader, ReadingOutcome
-from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, canonical_hash_of
 from headwater.sync.lists.position import Position, position_of_list
 from headwater.sync.lists.resource_lists import ResourceListRead, ResourceListReader
@@ -54,7 +52,6 @@ from headwater.sync.reports import (
     SAME,
     UNREADABLE,
     UNVERIFIABLE,
-    ContentVerdict,
     Finding,
     SetAudit,
 )
@@ -154,10 +151,6 @@ _EXPECTED = (
     "SELECT uri, path, length, hash, lastmod, type, extra, undone, newer, mtime_ns, placed_lastmod, known_at, digest"  # noqa: S608
     f" FROM temp.expected WHERE uri > ? ORDER BY uri LIMIT {_CHUNK}"
 )
-_ANY_UNHASHED = (
-    "SELECT 1 FROM temp.expected e JOIN resources r ON r.set_id = ? AND r.uri = e.uri"
-    " WHERE coalesce(e.hash, '') NOT LIKE '%:%' LIMIT 1"
-)
 _KEEP = "INSERT INTO temp.finding VALUES (?, ?, ?, ?, ?, ?)"
 _TOLD_NO_MORE = """
 SELECT count(*) FROM resources r JOIN sets s ON s.id = r.set_id
@@ -198,18 +191,19 @@ _FINDINGS = "SELECT * FROM temp.finding ORDER BY verdict = 'extra', path"
 class SetComparison:
     """Compares one set with what its source lists, or what it had at `moment`. Call `run` once.
 
-    Without `documents` it is compared with the copy's own record. `root` is the real path of the copy. `each` hears of
+    `is_by_record`: it is compared with the copy's own record. `root` is the real path of the copy. `each` hears of
     every file.
     """
 
     context: ListContext
-    documents: Documents | None
     row: SetRow
     choice: Choice
     root: Path
     options: SyncOptions
     moment: int | None
     each: Callable[[Finding], object] | None = None
+    _: KW_ONLY
+    is_by_record: bool = False
 
     def __post_init__(self) -> None:
         self._database = self.context.database
@@ -222,16 +216,13 @@ class SetComparison:
         """What the scope refuses of what should be held."""
 
         self._doubts: list[str] = []
-        self._content: ContentVerdict | None = None
-        """The verdict on the dataset of the set, by what the source sends for it."""
-
         self._fixity = CanonicalFixity()
         self._result = SetAudit(name=self.row.name, folder=self.row.folder)
 
     def run(self, others: list[str]) -> SetAudit:
         """Compare, and judge. `others` are the folders of the other sets."""
         try:
-            if self.documents is None:
+            if self.is_by_record:
                 with self._database.write() as t:
                     for statement in _EXPECT_RECORDED:
                         t.run(statement, (self.row.id,) if "?" in statement else ())
@@ -244,15 +235,8 @@ class SetComparison:
             self.context.listener(Notice(fault.rule or fault.code, fault.what, fault.where))
         else:
             self._result.refused, self._result.skipped = self._refused.refused, self._refused.skipped
-            if self.documents is not None:
+            if not self.is_by_record:
                 self._name()
-                with self._database.write() as t:
-                    is_unhashed = t.one(_ANY_UNHASHED, (self.row.id,)) is not None
-                if is_unhashed and self.moment is None:  # of what is past no content can be asked for
-                    from headwater.sync.dataset_sync import audit_dataset  # takes the RDF library along
-
-                    transport, name = self.documents.transport, self.options.dataset
-                    self._content = audit_dataset(self.context, self.row.id, transport, self.root, name)
             with closing(self._fixity):
                 proved = self._compare()
             self._count_told_no_more()
@@ -423,7 +407,7 @@ class SetComparison:
                     proved[proof] += 1
                     self._tell_same(wanted, found, proof)
                 else:
-                    findings.append((verdict, wanted.uri, wanted.path, *self._shown(verdict, wanted, found)))
+                    findings.append((verdict, wanted.uri, wanted.path, *difference(verdict, wanted, found)))
             if findings:
                 with self._database.write() as t:
                     t.many(_KEEP, findings)
@@ -463,11 +447,9 @@ class SetComparison:
         verifies nothing, and where it costs too much to find out nothing is known: what is not as it was placed is
         different all the same.
         """
-        verdict, content = judge_file(wanted, found), self._content
+        verdict = judge_file(wanted, found)
         if found is None:
             return verdict, BY_HASH
-        if content is not None and wanted.uri == content.uri:
-            return content.verdict, BY_HASH
         proof, listed = proof_of(wanted, found), canonical_hash_of(wanted.extra)
         is_decided = verdict == UNREADABLE or wanted.newer or digests_of(wanted.hash)
         if listed is None or is_decided or wanted.length not in (None, found.size):
@@ -523,7 +505,7 @@ class SetComparison:
         with self._database.write() as t:
             wrong = (MISSING, DIFFERENT, MISSING if known is None else "extra")
             suspicious = t.one("SELECT 1 FROM temp.finding WHERE verdict IN (?, ?, ?) LIMIT 1", wrong)
-        is_present = self.moment is None and self.documents is not None
+        is_present = self.moment is None and not self.is_by_record
         if suspicious is None or not is_present or self.row.offer.changes_document is None:
             return
         before = self._position if known is None else known
@@ -552,13 +534,6 @@ class SetComparison:
                 if self.each is not None:
                     self.each(finding)
         result.findings_are_cut = total > len(result.findings)
-
-    def _shown(self, verdict: str, wanted: ExpectedFile, found: FoundFile | None) -> Difference:
-        """Why a file is not the same."""
-        content = self._content
-        if content is not None and (wanted.uri, verdict) == (content.uri, content.verdict):
-            return content.reason, None, None
-        return difference(verdict, wanted, found)
 
 
 def _stated(t: Transaction, n: int) -> Stated:

@@ -348,7 +348,7 @@ class ChangeListReader:
         named = self.offer.changes_document
         if probe.document is not None and probe.document.kind is Kind.CAPABILITY_LIST:
             self._reading.documents.append((capability_list, probe.etag, probe.last_modified))
-            named = offer_of(probe, self.offer.description, self._documents).change_list
+            named = offer_of(probe, self.offer.description, self._documents).documents.get(CHANGE_LIST)
             if named is not None:
                 self.offer = self.offer.with_document(CHANGE_LIST, named)
         return self._follow(named) if named and self._is_new(named) else True

@@ -95,23 +95,24 @@ class ListContext(msgspec.Struct, frozen=True):
     """Puts changes of a set into another form after they are staged, and before they are folded."""
 
 
-class EntryFilter:
+class EntryFilter(msgspec.Struct):
     """Turns entries into rows. Remembers the origins it has judged, so that the usual entry costs a look-up."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._prefix = "\0"
-        self.has_staged = False
-        """Whether rows of changes were made of entries that it has judged."""
+    scope: Scope
+    prefix: str = "\0"
+    """What the URI of the usual entry begins with."""
+
+    has_staged: bool = False
+    """Whether rows of changes were made of entries that it has judged."""
 
     def judged(self, loc: str) -> tuple[str, int]:
         """The form in which URIs are compared (AMB-08), and 0, or which of `REFUSALS` it is, from 1 on."""
-        if loc.startswith(self._prefix) and _PLAIN.match(loc) and "/." not in loc:
+        if loc.startswith(self.prefix) and _PLAIN.match(loc) and "/." not in loc:
             return loc, 0
         uri = normalise(loc)
-        if (refusal := self._scope.refusal(loc)) is not None:
+        if (refusal := self.scope.refusal(loc)) is not None:
             return uri, 1 + REFUSALS.index(refusal)
-        self._prefix = uri[: uri.find("/", uri.find("://") + 3) + 1] or self._prefix  # that of the usual entry
+        self.prefix = uri[: uri.find("/", uri.find("://") + 3) + 1] or self.prefix
         return uri, 0
 
     def row(self, entry: Entry) -> StagedEntry:

@@ -30,7 +30,7 @@ from headwater.sync.packages.dump_documents import MANIFESTS, PREFIX, fetch_pack
 from headwater.sync.packages.package_content import MemberBlock, MemberPlacing, PackageContent, Warn
 from headwater.sync.reports import SetReport, TransferWay
 from headwater.sync.source_times import micros
-from headwater.sync.state import CHANGE_DUMP, RESOURCE_DUMP, Offer, SetRow
+from headwater.sync.state import CHANGE_DUMP, CHANGE_LIST, RESOURCE_DUMP, RESOURCE_LIST, Offer, SetRow
 from headwater.sync.transfer.results_and_retries import ResultLog
 from headwater.sync.transfer.verification import strongest_of
 from headwater.sync.transfer.work_queue import ELIGIBLE, LEAST_RESOURCES, RunContext
@@ -205,8 +205,8 @@ class PackageTransfer:
 
     def _is_list(self, kind: Kind) -> bool:
         """Whether a dump of this kind stands for a list that the source does not offer (DST-D)."""
-        listed = self._offer.resource_list if kind is Kind.RESOURCE_DUMP else self._offer.change_list
-        return listed is None and _DUMPS[kind] in self._offer.documents
+        listed = RESOURCE_LIST if kind is Kind.RESOURCE_DUMP else CHANGE_LIST
+        return listed not in self._offer.documents and _DUMPS[kind] in self._offer.documents
 
     def _preference(self, kind: Kind) -> Prefer:
         """What only a dump lists may be in its packages alone: then they are taken, unless the user says other."""

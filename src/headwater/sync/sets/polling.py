@@ -19,7 +19,7 @@ from headwater.sync.lists.documents import (
     offer_of,
 )
 from headwater.sync.options import SyncOptions
-from headwater.sync.state import SOURCE, Offer, SetRow, Validators, validators
+from headwater.sync.state import CHANGE_LIST, SOURCE, Offer, SetRow, Validators, validators
 from headwater.transport.fetch import Fetched
 
 # the Capability List, asked for anew
@@ -75,7 +75,7 @@ def asked_first(
         if row.position is None or row.move is not None or row.scope not in (None, signature):
             continue
         offer, polled, scope = row.offer, polled_by(row), scope_of(row.offer)
-        asked = [(SOURCE, offer.capability_list)] if daily or offer.change_list is None else []
+        asked = [(SOURCE, offer.capability_list)] if daily or CHANGE_LIST not in offer.documents else []
         if offer.changes_document is not None or row.baseline_done:
             asked.append((row.id, polled))
         for number, uri in asked:
@@ -85,24 +85,24 @@ def asked_first(
     return found
 
 
-class PollingHints:
+class PollingHints(msgspec.Struct):
     """Hears every document of one run, and says how long the source does not want to be asked again."""
 
-    def __init__(self) -> None:
-        self.retry_after_seconds: float | None = None
-        self.max_age_seconds: float | None = None
-        self._fresh: dict[str, float] = {}
+    retry_after_seconds: float | None = None
+    max_age_seconds: float | None = None
+    fresh: dict[str, float] = {}
+    """For how many seconds each document that was asked for stays fresh."""
 
     def hear(self, uri: str, answer: Fetched) -> None:
         """Take note of one answer's head."""
         if answer.retry_after_seconds is not None:
             self.retry_after_seconds = max(self.retry_after_seconds or 0.0, answer.retry_after_seconds)
-        if len(self._fresh) < _MOST_DOCUMENTS and answer.status in (200, 304):
-            self._fresh[uri] = fresh_seconds(answer.headers.get("cache-control"), answer.headers.get("age"))
+        if len(self.fresh) < _MOST_DOCUMENTS and answer.status in (200, 304):
+            self.fresh[uri] = fresh_seconds(answer.headers.get("cache-control"), answer.headers.get("age"))
 
     def poll(self, uris: Iterable[str]) -> None:
         """Say which documents are polled: the one that goes stale first decides."""
-        self.max_age_seconds = min((self._fresh.get(uri, 0.0) for uri in uris), default=0.0) or None
+        self.max_age_seconds = min((self.fresh.get(uri, 0.0) for uri in uris), default=0.0) or None
 
 
 def fresh_seconds(cache_control: str | None, age: str | None) -> float:

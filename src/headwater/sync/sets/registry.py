@@ -25,6 +25,7 @@ from headwater.sync.sets.polling import ask_for_offer, place_of
 from headwater.sync.sets.selection import SetNames, names_of, pick, takes_sitemaps, wanted_of
 from headwater.sync.source_times import DAY
 from headwater.sync.state import (
+    CHANGE_LIST,
     SOURCE,
     Move,
     Offer,
@@ -343,7 +344,7 @@ class SetRegistry:
         Where there is no Change List to poll, the Capability List is: it may name one, or another dump, by now. Beside
         one that is polled it is asked for once a day: it may name another, while the former says nothing new.
         """
-        place, uri, is_polled = place_of(row.offer), row.offer.capability_list, row.offer.change_list is not None
+        place, uri, is_polled = place_of(row.offer), row.offer.capability_list, CHANGE_LIST in row.offer.documents
         # whether the address that the user gave still redirects there (DST-F10): who could answer in the source's place
         # once, over plain http perhaps, does not keep the copy for good
         has_moved = place not in (None, row.offer.identity)

@@ -201,13 +201,8 @@ class Work(ListedColumns, frozen=True, gc=False):
     tries: int | None
     n: int
     reason: str | None
-    attempt_json: str | None
+    attempt_json: str | None  # None: nothing has been asked for it in this run
     intent: int = 0
-
-    @property
-    def is_first(self) -> bool:
-        """Whether nothing has been asked for it in this run."""
-        return self.attempt_json is None
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -261,7 +256,7 @@ def attempts_with_mirrors(work: Work, *, trusted: bool) -> tuple[Attempt, ...]:
 
 def request_headers(work: Work) -> tuple[tuple[str, str], ...]:
     """Request headers of the present attempt: as listed, conditional for what is held, or past all caches."""
-    if work.is_first and not (work.etag or work.last_modified or work.encoding):
+    if work.attempt_json is None and not (work.etag or work.last_modified or work.encoding):
         return ()  # as most are
     wanted = [("Accept-Encoding", work.encoding)]
     if work.attempt == FIRST:
@@ -317,17 +312,16 @@ class _Host(msgspec.Struct):
     is_out: bool = False
 
 
-class Mirrors:
+class Mirrors(msgspec.Struct):
     """The hosts of mirrors in one run. One that sends something else than listed is soon asked no more (DST-F11)."""
 
-    def __init__(self) -> None:
-        self._hosts: dict[str, _Host] = {}
+    hosts: dict[str, _Host] = {}
 
     def takes(self, site: str | None) -> bool | None:
         """Whether a request to this host (`site_of`) is made, which counts as begun; None: it waits."""
-        if site is None or (site not in self._hosts and len(self._hosts) >= MOST_HOSTS):
+        if site is None or (site not in self.hosts and len(self.hosts) >= MOST_HOSTS):
             return False
-        host = self._hosts.setdefault(site, _Host())
+        host = self.hosts.setdefault(site, _Host())
         if not host.is_out and not host.is_proven and host.open >= UNPROVEN_AT_ONCE:
             return None
         host.open += not host.is_out
@@ -338,7 +332,7 @@ class Mirrors:
         if work.links is None:
             return work
         attempts = work.attempts
-        if work.is_first and options.mirrors == "on" and '"duplicate"' in work.links:
+        if work.attempt_json is None and options.mirrors == "on" and '"duplicate"' in work.links:
             attempts = attempts_with_mirrors(work, trusted=options.trust_mirrors)
         while isinstance(attempts[0], MirrorAttempt) and not (is_taken := self.takes(site_of(attempts[0].href))):
             if is_taken is None:
@@ -354,7 +348,7 @@ class Mirrors:
         host.is_proven, host.faults = True, 0
 
     def _answered(self, href: str) -> _Host:
-        host = self._hosts[site_of(href) or ""]
+        host = self.hosts[site_of(href) or ""]
         host.open -= 1
         return host
 

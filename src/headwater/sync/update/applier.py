@@ -24,16 +24,17 @@ from headwater.sync.state import (
     AWAITS_CONSENT,
     AWAITS_UPDATE_CONSENT,
     BROUGHT,
+    CHANGE_LIST,
     HELD_UPDATE,
+    RESOURCE_LIST,
     Offer,
     any_refused,
     fact,
     former_bases,
-    held_back_count,
-    held_updates_count,
     keep_fact,
     measured,
     one_set,
+    unsettled,
 )
 from headwater.sync.transfer.adoption import fitting_base, listed_file
 from headwater.sync.transfer.patching import PENDING_CHANGES, PendingChange, patches_from_nothing
@@ -146,7 +147,7 @@ class Applier:
                 recall_listing(t, self._set.row.id)
             paths = PathConflicts(self._set.row, self._set.choice, self._base(t, table), t, folds=folds)
             objection = self._set.scope.objection if context.options.patches != "off" else None
-            if not held_back_count(t, self._set.row.id):
+            if not unsettled(t, self._set.row.id).deletions:
                 t.run("DELETE FROM facts WHERE name = ?", (AWAITS_CONSENT.format(self._set.row.id),))
             trusts = context.options.trust_lastmod
             brought = None
@@ -268,7 +269,7 @@ class Applier:
     def _by_packages(self) -> None:
         """Have packages bring what they can, or tell in a dry run what they would."""
         context, held = self._run, self._set
-        has_lists = held.offer.resource_list is not None and held.offer.change_list is not None
+        has_lists = {RESOURCE_LIST, CHANGE_LIST} <= held.offer.documents.keys()
         least = LEAST_RESOURCES if has_lists and context.options.prefer == "auto" else 1
         with context.database.write() as t:
             is_wanted = t.one("SELECT 1 FROM temp.work LIMIT 1 OFFSET ?", (least - 1,)) is not None
@@ -355,7 +356,7 @@ class Applier:
         """
         number = self._set.row.id
         self._measure(t)
-        waits = held_back_count(t, number) > 0
+        waits = unsettled(t, number).deletions > 0
         deletions += self._deleted_before
         return self._may(t, AWAITS_CONSENT.format(number), deletions, self._run.options.max_delete, waits=waits)
 
@@ -381,7 +382,7 @@ class Applier:
         anew, as failures. `done`: how many were updated before this plan, where the user names a share.
         """
         number, options = self._set.row.id, self._run.options
-        name, waits = AWAITS_UPDATE_CONSENT.format(number), held_updates_count(t, number) > 0
+        name, waits = AWAITS_UPDATE_CONSENT.format(number), unsettled(t, number).updates > 0
         if not waits:
             t.run("DELETE FROM facts WHERE name = ?", (name,))
         is_any = options.max_update is not None
@@ -460,7 +461,8 @@ class Applier:
                 "UPDATE resources SET doomed_at = (SELECT coalesce(d.at, 0) FROM temp.deletions d"
                 " WHERE d.id = resources.id) WHERE id IN (SELECT id FROM temp.deletions)"
             )
-            if self._run.options.delete and needs_consent(held_back_count(t, number) + earlier, self._held_before):
+            deletions = unsettled(t, number).deletions
+            if self._run.options.delete and needs_consent(deletions + earlier, self._held_before):
                 keep_fact(t, AWAITS_CONSENT.format(number), str(self._held_before))
         self._set.awaits_consent = self._run.options.delete
 

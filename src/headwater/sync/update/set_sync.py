@@ -32,16 +32,13 @@ from headwater.sync.state import (
     SetRow,
     any_refused,
     consent_commands,
-    failure_count,
-    held_back_count,
     held_count,
-    held_updates_count,
     keep_changed,
     keep_position,
     keep_validators,
     measured,
     refused_entries,
-    unconfirmed_count,
+    unsettled,
 )
 from headwater.sync.transfer.work_queue import RunContext
 from headwater.sync.update.applier import Applier
@@ -113,8 +110,7 @@ class SetSync:
         In a dry run nothing is told of what would come after a baseline.
         """
         offer, options, row = self._set.offer, self._run.options, self._set.row
-        before = from_json(row.scope, Choice).words if row.scope else self._set.choice.words
-        if before != self._set.choice.words:
+        if self._set.rescoped and (before := from_json(row.scope or "[]", Choice).words) != self._set.choice.words:
             told = f"the filters differ from those of the last run ({shlex.join(before) or 'none'})"
             self._set.warn("DST-S12", f"{told}: all is compared again")
         is_accepted = options.accept_reset and row.position is not None and offer.baseline_document is not None
@@ -213,7 +209,7 @@ class SetSync:
                 if self._reading.outcome not in _GAPS:
                     return
             elif lists is not None:
-                held.warn("RS-ARC-34", f"the archive does not close the gap: {bridge.reason}", offer.change_list)
+                held.warn("RS-ARC-34", f"the archive does not close the gap: {bridge.reason}", offer.changes_document)
         held.is_bridged = False
         held.warn("DST-C4", f"{self._reading.reason}: a baseline is needed", held.offer.changes_document)
         if held.offer.baseline_document is None or self._baseline.tried:
@@ -242,7 +238,7 @@ class SetSync:
                 held.warn("RS-ARC-34", f"{reading.reason}: {len(found):,} archived Change Lists are read", uri)
                 yield held.offer.with_document(CHANGE_LIST, uri), found
         dump = held.offer.documents.get(CHANGE_DUMP)
-        if dump is not None and held.offer.change_list is not None and self._run.options.prefer != "lists":
+        if dump is not None and CHANGE_LIST in held.offer.documents and self._run.options.prefer != "lists":
             held.warn("DST-C4", f"{self._reading.reason}: the Change Dump is read", dump)
             yield held.offer.with_document(CHANGE_LIST, None), None
 
@@ -289,7 +285,7 @@ class SetSync:
         """
         with self._run.database.read() as t:
             failed = t.one(_STILL_FAILING, (self._set.row.id, self._applier.began))
-            doubtful = failed is not None or unconfirmed_count(t, self._set.row.id) > 0
+            doubtful = failed is not None or unsettled(t, self._set.row.id).unconfirmed > 0
             is_refused_daily = self._is_daily and any_refused(t, self._set.row.id)
         contradicted = self._is_push_contradicted
         if contradicted:
@@ -419,12 +415,11 @@ def summarise(context: SetContext) -> None:
     """Put into the report of a set what is remembered of it at the end of a run."""
     report, row, run = context.report, context.row, context.run
     with run.database.read() as t:
-        report.failed = failure_count(t, row.id)
+        left = unsettled(t, row.id)
+        report.failed, report.newer_than_listed = left.failed, left.unconfirmed
         report.held = held_count(t, row.id)
-        report.newer_than_listed = unconfirmed_count(t, row.id)
-        held_updates = held_updates_count(t, row.id)
         if not run.options.dry_run:
-            report.held_back = held_back_count(t, row.id) + held_updates
+            report.held_back = left.deletions + left.updates
         query = (
             "SELECT uri, reason, tries, wait_until FROM failures"  # noqa: S608  our own number
             f" WHERE set_id = ? AND reason <> ? LIMIT {_MOST_FAILURES}"
@@ -434,8 +429,8 @@ def summarise(context: SetContext) -> None:
             for uri, reason, tries, wait_until in t.rows(query, (row.id, HELD_UPDATE))
         ]
         refused = refused_entries(t, row.id)
-        if context.awaits_consent and (deletions := held_back_count(t, row.id)):
-            context.warn("DST-B4", _held_back(context, t, deletions), row.name)
+        if context.awaits_consent and left.deletions:
+            context.warn("DST-B4", _held_back(context, t, left.deletions), row.name)
         failed = [one for uri, one in run.failed.items() if t.one(_IS_FAILING, (row.id, uri))]
     for one in failed:
         run.each(one)
@@ -447,10 +442,8 @@ def summarise(context: SetContext) -> None:
     report.unchanged = min(report.unchanged, max(0, report.held - new))  # a baseline and changes see many twice
     report.base = row.base
     report.position = format_micros(row.position.time) if row.position else None
-    undeleted = held_updates or (report.held_back and run.options.delete)
-    if (report.failed or undeleted) and not run.options.dry_run:
-        context.statuses.append(Exit.TRANSFERS_FAILED)
-    if refused or report.newer_than_listed:
+    is_undone = report.failed or left.updates or (report.held_back and run.options.delete)
+    if (is_undone and not run.options.dry_run) or refused.refused or refused.skipped or left.unconfirmed:
         context.statuses.append(Exit.TRANSFERS_FAILED)
     report.exit_status = gravest_status(context.statuses)
 
