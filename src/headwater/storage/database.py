@@ -74,7 +74,7 @@ _CHECKPOINT_PAGES = {Durability.FULL: 1_000, Durability.NORMAL: 4_000}
 wait for it, that is what costs."""
 
 
-class Database:
+class Database(contextlib.AbstractContextManager["Database"]):
     """A SQLite file of one `Schema`; created, recovered and migrated when it is opened.
 
     Raises a `DatabaseFault` (HW-DB-…) from every method when the file, the disk or another process is in the way.
@@ -227,9 +227,6 @@ class Database:
         mine = self._writing_thread == threading.get_ident()
         with contextlib.nullcontext() if mine else self._write_lock, contextlib.suppress(apsw.Error):
             self._writer.close(True)
-
-    def __enter__(self) -> Database:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

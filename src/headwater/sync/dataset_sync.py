@@ -32,7 +32,7 @@ from headwater.spec.records import Link
 from headwater.storage.durable import replace_file, sync_folder
 from headwater.storage.transaction import Row, Transaction
 from headwater.sync.connection import netrc_authorization
-from headwater.sync.copy.held_files import digest_of_file
+from headwater.sync.copy.held_files import file_has
 from headwater.sync.lists.entries import encode_links
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import (
@@ -226,8 +226,7 @@ class KeptStates:
 
 def _check(path: Path, digest: str) -> None:
     """Raise StoreFault where a file that was read is not what was verified. Where no digest is known it is taken."""
-    algorithm, _, wanted = digest.partition(":")
-    if wanted and digest_of_file(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), algorithm) != wanted:
+    if digest.partition(":")[2] and not file_has(path, digest):
         advice = "It was altered since: run the same command again with --repair."
         raise StoreFault("the file of the dataset is not what was verified", where=str(path), advice=advice)
 
@@ -314,7 +313,7 @@ def _patched(
     store: FollowingStore, kept: KeptStates, before: str, position: StorePosition, most: int
 ) -> PatchSummary | None:
     """Apply what differs between two states; None where that is too much, or the file of the first is damaged."""
-    if digest_of_file(lambda: os.open(kept.path(before), os.O_RDONLY | os.O_CLOEXEC), "sha-256") != before:
+    if not file_has(kept.path(before), f"sha-256:{before}"):
         return None
     with kept.changes(before, position.sha256) as (path, changes):
         if changes.removed + changes.added > most:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import msgspec
@@ -123,7 +123,7 @@ MAX_CONCURRENCY = 256  # select(2) holds 1,024 descriptors; 256 connections hide
 TURN_SECONDS = 0.25  # how long it may take until a wish to stop is seen
 
 
-class Transport:
+class Transport(AbstractContextManager["Transport"]):
     """Fetches by HTTP, many at a time; see the module's introduction. Close it, or use it as a context manager."""
 
     def __init__(self, options: TransportOptions | None = None) -> None:
@@ -165,9 +165,6 @@ class Transport:
             proxies=lambda: proxy_places(self.options.proxy),
         )
         self._began = self.options.monotonic()
-
-    def __enter__(self) -> Transport:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

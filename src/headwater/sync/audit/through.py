@@ -4,7 +4,6 @@ It needs nothing of who is between. What the first source lists now is expected;
 entry that it was copied by, and hashed again.
 """
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,13 +14,13 @@ from headwater.progress import Listener, silent
 from headwater.spec.records import HASHLIB
 from headwater.sync.audit.auditor import audit
 from headwater.sync.audit.verdicts import judge_copy, judge_set
+from headwater.sync.copy.held_files import digest_of_file
 from headwater.sync.copy_status import copy_records
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import DIFFERENT, EXTRA, MISSING, SAME, AuditReport, Finding, SetAudit
 from headwater.transport.transport import Transport
 
 _MOST_FINDINGS = 1_000
-_BLOCK = 1 << 20
 
 
 def audit_through(
@@ -71,19 +70,15 @@ def audit_through(
 
 def _compared(root: Path, path: str | None, expected: str | None) -> tuple[str, str | None]:
     """The verdict on a file, and its digest."""
-    algorithm = HASHLIB.get((expected or "").partition(":")[0])
+    algorithm = (expected or "").partition(":")[0]
     if path is None:
         return MISSING, None
-    if expected is None or algorithm is None:
+    if algorithm not in HASHLIB:
         return "unverifiable", None
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    try:
-        with (root / path).open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except OSError:
+    digest = digest_of_file(lambda: os.open(root / path, os.O_RDONLY | os.O_CLOEXEC), algorithm)
+    if digest is None:
         return MISSING, None
-    found = f"{expected.partition(':')[0]}:{digest.hexdigest()}"
+    found = f"{algorithm}:{digest}"
     return (SAME if found == expected else DIFFERENT), found
 
 

@@ -22,7 +22,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 
 from headwater.errors import StoreFault, UsageFault
 from headwater.files.file_copies import Room, write_sparse
@@ -53,7 +52,7 @@ class PathOccupied(Exception):
     """A file cannot be placed: a folder or a link is in its way, or the file system does not allow its name."""
 
 
-class FileTree:
+class FileTree(contextlib.AbstractContextManager["FileTree"]):
     """The copy's folder, written to by relative octet paths, as far as there is `room`. `backup` keeps what is replaced
     or removed."""
 
@@ -82,10 +81,7 @@ class FileTree:
         name = os.fsdecode(STATE_FOLDER)
         return _is_one(self._root, name, name.upper())
 
-    def __enter__(self) -> FileTree:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:

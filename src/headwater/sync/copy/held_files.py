@@ -37,6 +37,12 @@ def digest_of_file(open_it: Callable[[], int], algorithm: str) -> str | None:
         os.close(descriptor)
 
 
+def file_has(path: Path, digest: str) -> bool:
+    """Whether the octets of a file have this digest (`algorithm:hex`); one that cannot be read has not."""
+    algorithm, _, wanted = digest.partition(":")
+    return digest_of_file(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), algorithm) == wanted
+
+
 def is_intact(tree: FileTree | None, path: bytes, size: int, mtime_ns: int) -> bool:
     """Whether a held file still has the size and time that it was given; without a folder none has."""
     found = tree.stat(path) if tree is not None else None

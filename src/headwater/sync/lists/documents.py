@@ -77,12 +77,6 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
             return f"HTTP status {self.status}"
         return self.fault.what if self.fault is not None else "it is not a ResourceSync document"
 
-    @property
-    def is_torn(self) -> bool:
-        """Whether something is there that began as a document and broke off, or an answer that was cut short."""
-        fault = self.fault
-        return fault is not None and _may_pass(fault) and (isinstance(fault, StreamBroken) or _NAMESPACE in self.body)
-
 
 def _probed(uri: str, answer: Fetched, chunks: Iterable[bytes], most: int) -> Probe:
     """The probe of an answer; its body `chunks` is read as a document as far as needed, else its beginning is kept."""
@@ -478,7 +472,9 @@ class Documents:
                 if answer.failure is not None:
                     raise _unanswered(uri, answer.failure)
                 probe = _probed(uri, answer, chunks, most_entries)
-            if not (probe.is_torn and self._rested(attempt)):
+            fault = probe.fault  # an answer that was cut short, or that began as a document and broke off, may pass
+            is_torn = fault is not None and (isinstance(fault, StreamBroken) or _NAMESPACE in probe.body)
+            if fault is None or not (is_torn and _may_pass(fault) and self._rested(attempt)):
                 return probe
         raise AssertionError("unreachable")
 

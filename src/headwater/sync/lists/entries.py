@@ -9,6 +9,7 @@ import datetime as dt
 import re
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -196,6 +197,7 @@ _MOST_LISTS = 100_000
 _DIFF = N_QUADS_DIFF.rpartition(".")[2]
 
 
+@dataclass
 class ChangeListStaging:
     """Stages one document: of a Change List the times of every entry are kept here.
 
@@ -203,23 +205,21 @@ class ChangeListStaging:
     followed (DST-C10).
     """
 
-    def __init__(
-        self, context: ListContext, intake: EntryFilter, position: Position, before: Position, number: int, uri: str
-    ) -> None:
-        """`position`: from where changes are read; `before`: how far the copy was, where they are read again."""
-        self._database = context.database
-        self._listener = context.listener
-        self._intake = intake
-        self._position = position
-        self._before = before
-        self._number = number
-        self._uri = uri
-        self._clear()
+    context: ListContext
+    intake: EntryFilter
+    position: Position  # from where changes are read
+    before: Position  # how far the copy was, where they are read again
+    number: int
+    uri: str
 
-    def _clear(self) -> None:
+    def begin(self) -> None:
+        """Forget what an earlier try has brought, and what a document has that was read in vain."""
+        if self.intake.has_staged:  # a set that has not changed costs no transaction
+            with self.context.database.write() as t:
+                t.run("DELETE FROM temp.changed WHERE list >= ?", (self.number,))
         self.parts: list[IndexedList] = []
         self.rows = array("q")
-        self.print = ChangeListFingerprint(self._before, self._uri, None)
+        self.print = ChangeListFingerprint(self.before, self.uri, None)
         self.times: list[Times] = []
         """The times that the entries state, in document order."""
 
@@ -229,13 +229,6 @@ class ChangeListStaging:
 
         self._of_dataset = False
         self._first: ChangeKind | None = None
-
-    def begin(self) -> None:
-        """Forget what an earlier try has brought, and what a document has that was read in vain."""
-        if self._intake.has_staged:  # a set that has not changed costs no transaction
-            with self._database.write() as t:
-                t.run("DELETE FROM temp.changed WHERE list >= ?", (self._number,))
-        self._clear()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         """Take the next entries, in document order. Raises SourceFault for an index beyond all bounds."""
@@ -247,14 +240,14 @@ class ChangeListStaging:
             return
         if not self.times:
             from_, self.until = micros(document.from_), micros(document.until)
-            self.print = ChangeListFingerprint(self._before, self._uri, from_)
-            self._is_known = bool(self._position.lists) and self.print.comparable
+            self.print = ChangeListFingerprint(self.before, self.uri, from_)
+            self._is_known = bool(self.position.lists) and self.print.comparable
         rows = [row for row in map(self._change, entries) if row is not None]
         if rows:
-            self._intake.has_staged = True
-            with self._database.write() as t:
+            self.intake.has_staged = True
+            with self.context.database.write() as t:
                 t.many(_INSERT, rows)
-        self._listener(Progress("reading changes", len(self.times)))
+        self.context.listener(Progress("reading changes", len(self.times)))
 
     def _change(self, entry: Entry) -> Row | None:
         """The staged row of one entry; None for one that is done."""
@@ -273,7 +266,7 @@ class ChangeListStaging:
         if is_done:
             return None
         self.rows.append(ordinal)
-        return self._number, ordinal, *self._intake.row(entry), change
+        return self.number, ordinal, *self.intake.row(entry), change
 
     def begins(self, from_: int | None, since: int | None) -> int | None:
         """Where the list begins: its `from`, unless it is one of an RDF dataset in which that cannot be (TIM-A4).
@@ -294,7 +287,7 @@ class ChangeListStaging:
         for n in self.rows:
             at, own = intervals[n], self.times[n]
             precise = own.low if own.low == own.high else None
-            rows.append((int(n in pending), at.low, kept_bound(at.high), int(at.exact), precise, self._number, n))
+            rows.append((int(n in pending), at.low, kept_bound(at.high), int(at.exact), precise, self.number, n))
         t.many(_MARK, rows)
 
 

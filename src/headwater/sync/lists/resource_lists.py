@@ -188,22 +188,32 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         at = self._believed_at(answer)
         if answer.document.kind in _LISTS:
             stated = micros(answer.document.at)
-            return self._finish(
-                ResourceListRead(
-                    uri=uri,
-                    at=at,
-                    claimed_at=stated,
-                    stated_at=stated,
-                    print=answer.digest,
-                    etag=answer.etag,
-                    last_modified=answer.last_modified,
-                    skipped=_skipped(answer),
-                    parts=(_part(answer, at, head),),
-                )
+            snapshot = ResourceListRead(
+                uri=uri,
+                at=at,
+                claimed_at=stated,
+                stated_at=stated,
+                print=answer.digest,
+                etag=answer.etag,
+                last_modified=answer.last_modified,
+                skipped=_skipped(answer),
+                parts=(_part(answer, at, head),),
             )
-        if any((one.uri, one.digest) == (uri, answer.digest) for one in known):
+        elif any((one.uri, one.digest) == (uri, answer.digest) for one in known):
             return UnchangedList(uri, answer.etag, answer.last_modified)
-        return self._components(answer, at, intake, list(head.parts.values()))
+        else:
+            snapshot = self._components(answer, at, intake, list(head.parts.values()))
+        with self.context.database.write() as t:
+            t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
+            doubled = int(t.value("SELECT count(*) - count(DISTINCT uri) FROM temp.listed"))
+            if doubled:
+                what = "1 entry lists a URI" if doubled == 1 else f"{doubled:,} entries list URIs"
+                self.context.documents.warn("AMB-89", f"{what} that a later entry repeats: the later one counts", uri)
+                t.run(
+                    "DELETE FROM temp.listed WHERE EXISTS"
+                    " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"
+                )
+        return snapshot
 
     def _believed_at(self, answer: DocumentRead) -> int | None:
         """The latest moment of which a document can be: its `at`, unless the source's clock does not say so (DST-C8).
@@ -267,23 +277,21 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         claimed = claims[1:] if None not in claims[1:] else claims  # the index itself is of no resource
         if len(stated) > 1:
             documents.warn("AMB-95", "index and components have different `at`: the earliest counts", index.uri)
-        return self._finish(
-            ResourceListRead(
-                uri=index.uri,
-                at=min(stated, default=None),
-                claimed_at=min((one for one in claimed if one is not None), default=None),
-                stated_at=micros(index.document.at),
-                print=blake2b("\n".join(one.digest for one in read).encode(), digest_size=16).hexdigest(),
-                complete=not faults,
-                settled=not misfits,
-                etag=index.etag,
-                last_modified=index.last_modified,
-                components=tuple(read),
-                parts=tuple(rows),
-                faults=tuple(faults[:20]) + tuple(f"{one} does not fit its index" for one in misfits[:20]),
-                title="Resource List" if index.own_kind is None else "Resource Dump",
-                skipped=skipped,
-            )
+        return ResourceListRead(
+            uri=index.uri,
+            at=min(stated, default=None),
+            claimed_at=min((one for one in claimed if one is not None), default=None),
+            stated_at=micros(index.document.at),
+            print=blake2b("\n".join(one.digest for one in read).encode(), digest_size=16).hexdigest(),
+            complete=not faults,
+            settled=not misfits,
+            etag=index.etag,
+            last_modified=index.last_modified,
+            components=tuple(read),
+            parts=tuple(rows),
+            faults=tuple(faults[:20]) + tuple(f"{one} does not fit its index" for one in misfits[:20]),
+            title="Resource List" if index.own_kind is None else "Resource Dump",
+            skipped=skipped,
         )
 
     def _differs(self, known: Component) -> bool:
@@ -298,21 +306,6 @@ class ResourceListReader(msgspec.Struct, frozen=True):
         return not isinstance(answer, UnchangedDocument) and (
             isinstance(answer, MissingDocument) or answer.digest != known.digest
         )
-
-    def _finish(self, snapshot: ResourceListRead) -> ResourceListRead:
-        with self.context.database.write() as t:
-            t.run("CREATE INDEX IF NOT EXISTS temp.listed_uri ON listed(uri)")
-            doubled = int(t.value("SELECT count(*) - count(DISTINCT uri) FROM temp.listed"))
-            if doubled:
-                what = "1 entry lists a URI" if doubled == 1 else f"{doubled:,} entries list URIs"
-                self.context.documents.warn(
-                    "AMB-89", f"{what} that a later entry repeats: the later one counts", snapshot.uri
-                )
-                t.run(
-                    "DELETE FROM temp.listed WHERE EXISTS"
-                    " (SELECT 1 FROM temp.listed AS later WHERE later.uri = listed.uri AND later.n > listed.n)"
-                )
-        return snapshot
 
 
 def _part(answer: DocumentRead, at: int | None, head: _ListHead) -> ListedPart:

@@ -138,20 +138,19 @@ _AS_LISTS = {
 """What each document of a dump is as a list."""
 
 
-class _DumpEntries:
+class _DumpEntries(msgspec.Struct):
     """Holds the entries of a dump (an `EntryConsumer`). `others` takes those of documents that are none."""
 
-    def __init__(self, others: EntryConsumer) -> None:
-        self._others = others
-        self.entries: list[Entry] = []
+    others: EntryConsumer
+    entries: list[Entry] = []
 
     def begin(self) -> None:
         self.entries = []
-        self._others.begin()
+        self.others.begin()
 
     def take(self, document: Document, entries: list[Entry]) -> None:
         if document.kind not in MANIFESTS:
-            self._others.take(_as_list(document), entries)
+            self.others.take(_as_list(document), entries)
             return
         self.entries += entries
         if len(self.entries) > MOST_ENTRIES:

@@ -5,7 +5,6 @@ of a dataset on nothing (TIM-A6). Nothing is believed but the hash that the list
 comes of a patch, the resource is fetched whole.
 """
 
-import hashlib
 import os
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from headwater.files.hashing import HASHERS
 from headwater.patches import JSON, LARGEST, PatchRefused, format_of_patch, is_of_dataset
 from headwater.spec.kinds import PATCH
 from headwater.sync.copy.file_tree import FileTree
+from headwater.sync.copy.held_files import file_has
 from headwater.sync.lists.entries import links_of
 from headwater.sync.transfer.verification import digests_of, strongest_of
 from headwater.sync.transfer.work_queue import PatchAttempt, PatchStep, Work
@@ -213,13 +213,13 @@ class Patching:
         if attempt.base is not None:
             os.close(self._tree.open(work.path))  # raises where it is no ordinary file
             base = Path(os.fsdecode(self._tree.root), os.fsdecode(work.path))
-            if not _file_has(base, attempt.base):
+            if not file_has(base, attempt.base):
                 raise PatchRefused("the copy is not the state before")
         try:
             made = merge_patches(base, patches, target, scratch=target.parent).dataset
         except BadRdf as cause:
             raise PatchRefused(cause.what) from cause
-        if wanted != f"sha-256:{made.sha256}" and not _file_has(target, wanted):
+        if wanted != f"sha-256:{made.sha256}" and not file_has(target, wanted):
             raise PatchRefused("its result is wrong")
         return made.octets
 
@@ -254,12 +254,6 @@ def _fault(step: PatchStep, fetched: Fetched) -> str:
     if step.length not in (None, fetched.octets) or (wanted and fetched.digests[algorithm] != wanted):
         return "it is not what its link states"
     return ""
-
-
-def _file_has(path: Path, digest: str) -> bool:
-    algorithm, _, wanted = digest.partition(":")
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, HASHERS[algorithm]).hexdigest() == wanted
 
 
 def _has(octets: bytes, digest: str) -> bool:

@@ -244,7 +244,7 @@ def _decoded(chunks: Iterator[bytes], coding: str, *, is_second: bool) -> Iterat
 # RDF documents whose octets vary
 
 
-class CanonicalFixity:
+class CanonicalFixity(msgspec.Struct):
     """Compares what documents say with the canonical hash that is listed. Close it.
 
     It counts where no digest of the octets is listed that can be computed; one that is listed is never passed over for
@@ -252,14 +252,13 @@ class CanonicalFixity:
     (docs/decisions/073-the-empty-dataset-verifies-nothing.md).
     """
 
-    def __init__(self) -> None:
-        self._hasher: CanonicalHasher | None = None
+    hasher: CanonicalHasher | None = None
 
     def close(self) -> None:
         """End the process that parses."""
-        if self._hasher is not None:
-            self._hasher.close()
-            self._hasher = None
+        if self.hasher is not None:
+            self.hasher.close()
+            self.hasher = None
 
     def judge(
         self, listed: str, uri: str, types: Sequence[str | None], path: Path, octets: bytes | None = None
@@ -272,10 +271,10 @@ class CanonicalFixity:
 
         told = next(filter(None, (syntax_of(one, uri) for one in (*types, None))), None)
         judged = Verdict(Judgement.UNKNOWN)
-        self._hasher = self._hasher or CanonicalHasher()
+        self.hasher = self.hasher or CanonicalHasher()
         for syntax in SYNTAXES if told is None else (told,):
             try:
-                digest = self._hasher.digest(path, syntax, uri, octets)
+                digest = self.hasher.digest(path, syntax, uri, octets)
             except BadRdf as fault:
                 judgement = Judgement.UNKNOWN if isinstance(fault, RdfTooCostly) else Judgement.DIFFERENT
                 judged = Verdict(judgement, f"a hash of canonical N-Quads is listed, and {fault.what}")
