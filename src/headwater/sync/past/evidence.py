@@ -66,37 +66,17 @@ class Sighting(msgspec.Struct, frozen=True, gc=False):
     row: int | None = None
 
 
-class Listed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """It was there, as the row of a snapshot says."""
-
-    row: int
-    changed_after: int | None = None  # when it was changed next, where that is known
+ABSENT, UNKNOWN, EXISTED, LISTED, CHANGED = -1, 0, 1, 2, 3
+"""States of a resource: it was not there; nobody can tell whether; it was there, and nothing tells in which state; as
+the row of a snapshot says; as the row of a change says, which was the last one until then."""
 
 
-class Changed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """It was there, as the row of a change says, which was the last one until then."""
+class StateAt(NamedTuple):
+    """The state of a resource at a moment, the row that tells it, and when it was changed next, where that is known."""
 
-    row: int
+    kind: int
+    row: int | None = None
     changed_after: int | None = None
-
-
-class Absent(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """It was not there."""
-
-
-class Existed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """It was there, and nothing tells in which state."""
-
-    changed_after: int | None = None
-
-
-class Unknown(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Nobody can tell whether it was there."""
-
-    changed_after: int | None = None
-
-
-StateAt = Listed | Changed | Absent | Existed | Unknown
 
 
 def state_at(moment: int, changes: Sequence[ToldChange], sightings: Sequence[Sighting], told: ToldPeriods) -> StateAt:
@@ -110,18 +90,18 @@ def state_at(moment: int, changes: Sequence[ToldChange], sightings: Sequence[Sig
     earlier = [change for change in changes if change.high <= moment]
     following = later[0].low if later else None
     if len(later) + len(earlier) < len(changes):
-        return Unknown(following)  # a change without a certain time, which may have been before or after
+        return StateAt(UNKNOWN, None, following)  # a change without a certain time, which may have been before or after
     last = earlier[-1] if earlier else None
     if last is not None and told.tells(last.high, moment):
-        return Absent() if last.kind == "deleted" else Changed(last.row, following)
+        return StateAt(ABSENT) if last.kind == "deleted" else StateAt(CHANGED, last.row, following)
     for seen in sightings:
         after, until = span_of(moment, seen.at, seen.through)
         has_changed = any(change.high > after and change.low <= until for change in changes)
         if told.tells(after, until) and not has_changed:
-            return Absent() if seen.row is None else Listed(seen.row, following)
+            return StateAt(ABSENT) if seen.row is None else StateAt(LISTED, seen.row, following)
     if later and told.tells(moment, later[0].high):
-        return Absent() if later[0].kind == "created" else Existed(following)
-    return Unknown(following)
+        return StateAt(ABSENT) if later[0].kind == "created" else StateAt(EXISTED, None, following)
+    return StateAt(UNKNOWN, None, following)
 
 
 def span_of(moment: int, at: int, through: int) -> tuple[int, int]:
@@ -174,10 +154,6 @@ class SnapshotRead(msgspec.Struct, frozen=True):
 
 # the list of a moment: `temp.listed` has what a set had then, `temp.past` what is known of each state
 
-UNKNOWN, EXISTED, LISTED, CHANGED = 0, 1, 2, 3
-_NUMBERS = {Unknown: UNKNOWN, Existed: EXISTED, Listed: LISTED, Changed: CHANGED}
-"""States in `temp.past`; of the first two `temp.listed` has no metadata."""
-
 _TABLE = """
 CREATE TEMP TABLE IF NOT EXISTS past(
   uri TEXT PRIMARY KEY, state INTEGER, changed_before INTEGER, changed_after INTEGER, is_present INTEGER,
@@ -185,8 +161,9 @@ CREATE TEMP TABLE IF NOT EXISTS past(
 ) WITHOUT ROWID;
 DELETE FROM temp.past;
 """
-"""`is_present`: whether `loc` has the state still, as far as lists tell (the octets decide); `has_rested`: whether no
-change is told from the beginning of the second of the moment up to the moment."""
+"""Of a `state` of UNKNOWN or EXISTED `temp.listed` has no metadata. `is_present`: whether `loc` has the state still, as
+far as lists tell (the octets decide); `has_rested`: whether no change is told from the beginning of the second of the
+moment up to the moment."""
 
 _ALL = (
     f"SELECT n, document, change, low, high, {STAGED_COLUMNS} FROM temp.stated"  # noqa: S608  our own names
@@ -437,9 +414,9 @@ class Evidence:
         # what proves most comes first; then what is of before the moment, the earliest first
         order = sorted(seen.items(), key=lambda one: (one[0] != self._first, one[1].at > self.moment, one[1].at))
         state = state_at(self.moment, told, [sighting for _, sighting in order], self.coverage)
-        if isinstance(state, Absent):
+        if state.kind == ABSENT:
             return None
-        if isinstance(state, Listed | Changed):
+        if state.kind >= LISTED:
             own = next(row.entry for row in rows if row.n == state.row)
         else:
             refused = max(row.entry.refused for row in changes or rows)
@@ -449,7 +426,7 @@ class Evidence:
         since = second_before(self.moment)
         has_rested = not any(change.low <= self.moment and change.high > since for change in told)
         is_present = self._is_present(state, entry, rows)
-        return entry, (entry.uri, _NUMBERS[type(state)], before, state.changed_after, is_present, has_rested)
+        return entry, (entry.uri, state.kind, before, state.changed_after, is_present, has_rested)
 
     def _is_present(self, state: StateAt, entry: StagedEntry, rows: list[_Stated]) -> bool:
         """Whether the present list has the state, by its hash, or, where there is none, by all changes since.
@@ -457,7 +434,7 @@ class Evidence:
         What has no hash, and of which a change may be told nowhere, is asked for as it was.
         """
         now = next((row for row in rows if row.change is None and row.document == PRESENT), None)
-        if now is None or not isinstance(state, Listed | Changed):
+        if now is None or state.kind < LISTED:
             return False
         is_told = state.changed_after is None and self._first == PRESENT
         return is_told if entry.hash is None else entry.hash == now.entry.hash
