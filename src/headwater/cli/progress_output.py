@@ -41,23 +41,22 @@ class _Repeated(msgspec.Struct):
     pause: float
 
 
-class Reminders:
+class Reminders(msgspec.Struct):
     """Says when what goes on is told again: at once, after a minute, after two more, and so on up to an hour.
 
     For one thread at a time.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._known: dict[Hashable, _Repeated] = {}
+    clock: Callable[[], float] = time.monotonic
+    told: dict[Hashable, _Repeated] = {}
 
     def due(self, what: Hashable) -> int | None:
         """How often it came since it was told, where it is to be told now (0: it is new); None: not now."""
-        now, known = self._clock(), self._known.get(what)
+        now, known = self.clock(), self.told.get(what)
         if known is None or now - known.came_at > max(MINUTE, known.pause):
-            if len(self._known) >= _MOST_KEYS:
-                self._known.clear()
-            self._known[what] = _Repeated(0, now, now + MINUTE, MINUTE)
+            if len(self.told) >= _MOST_KEYS:
+                self.told.clear()
+            self.told[what] = _Repeated(0, now, now + MINUTE, MINUTE)
             return 0
         known.count, known.came_at = known.count + 1, now
         if now < known.due_at:

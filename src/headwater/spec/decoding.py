@@ -39,26 +39,24 @@ class Inflater:
         for start in range(0, len(data), BLOCK):  # growth is judged by what was taken, not by what lies ready
             piece = data[start : start + BLOCK]
             self._received += len(piece)
-            yield from self._inner(self._layers[0].push(piece))
+            yield from self._counted(self._layers[0].push(piece))
             if self._received > self._limits.compressed_octets and self._layers[0].compressed:
                 raise LimitExceeded(f"more than {self._limits.compressed_octets:,} octets in compressed form")
 
     def finish(self) -> Iterator[bytes]:
         """What is left at the end. Raises Truncated when the compressed form is cut off."""
-        yield from self._inner(self._layers[0].finish())
-        yield from self._counted(self._layers[1].finish())
-
-    def _inner(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        return self._counted(chain.from_iterable(map(self._layers[1].push, blocks)))
+        yield from self._counted(self._layers[0].finish())
+        yield from self._counted((), self._layers[1].finish())
 
     @property
     def has_trailing(self) -> bool:
         """Whether something other than gzip follows the gzip form, and was left out (AMB-92)."""
         return any(layer.has_trailing for layer in self._layers)
 
-    def _counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    def _counted(self, outer: Iterable[bytes], inner: Iterable[bytes] = ()) -> Iterator[bytes]:
+        """The blocks that the outer layer gives, as the inner one makes them; and those that the inner one has left."""
         limits = self._limits
-        for block in blocks:
+        for block in chain(chain.from_iterable(map(self._layers[1].push, outer)), inner):
             if not self._produced and block.startswith(MAGIC):
                 raise LimitExceeded(f"more than {_LAYERS} layers of gzip", rule="AMB-14")
             self._produced += len(block)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import apsw
+import msgspec
 
 from headwater.errors import StoreFault
 from headwater.storage.durable import sync_descriptor, sync_folder
@@ -101,11 +102,10 @@ _FAULTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
 )
 
 
-class Faults:
+class Faults(msgspec.Struct, frozen=True):
     """A block in which what SQLite raises is a fault of the database in this file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def __enter__(self) -> None:
         """Nothing is to be done."""
@@ -113,7 +113,7 @@ class Faults:
     def __exit__(self, _kind: object, cause: BaseException | None, _trace: object) -> None:
         """Raise the fault that an error of SQLite is."""
         if isinstance(cause, apsw.Error):
-            raise fault_of(cause, self._path) from cause
+            raise fault_of(cause, self.path) from cause
 
 
 class Transaction:

@@ -34,7 +34,7 @@ PUBLISHING: Final = {
 """Phases of a source, each a function: before it, and after it."""
 
 FOLLOWING: Final = {
-    "the base was compared": "headwater.sync.transfer.patching:_file_has",
+    "the base was compared": "headwater.sync.transfer.patching:file_has",
     "the patch was applied to the file": "headwater.sync.transfer.patching:Patching._apply_to_dataset",
     "the patch was merged": "headwater.rdf.unified_diff:merge_patches",
     "the file was placed": "headwater.sync.copy.file_tree:FileTree.place",

@@ -182,7 +182,7 @@ def test_a_store_gets_the_octets_that_were_verified(
 def test_a_file_of_canonical_statements_is_read_once_for_a_store(
     site: Site, dest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset_sync, "digest_of_file", None)
+    monkeypatch.setattr(dataset_sync, "file_has", None)
     assert go(site.source.base, dest, store=str(tmp_path / "stores")).status == DONE
 
 

@@ -65,12 +65,12 @@ def natural_path(uri: str, base: str) -> bytes | None:
         try:
             parts = urlsplit(uri)
             host, port = parts.hostname or "", parts.port
+            folder = (host if host.isascii() else comparable_host(host)).encode("ascii").replace(b":", b".")
         except ValueError:
             return None
         start = uri.find("/", len(parts.scheme) + 3)
         if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or start < 0:
             return None
-        folder = (host if host.isascii() else comparable_host(host)).encode("ascii").replace(b":", b".")
         folder += b"/" if port is None else b"_%d/" % port
         rest = uri[start + 1 :]
     if _HAZARD.search(rest):

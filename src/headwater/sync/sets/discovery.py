@@ -59,11 +59,6 @@ class DiscoveredSets(msgspec.Struct, kw_only=True):
     listed: list[str] | None = None
     """Where only the Capability Lists of the wanted sets were read: all that are listed. None: everything was read."""
 
-    @property
-    def several(self) -> bool:
-        """Whether the source has more sets than one."""
-        return len(self.offers if self.listed is None else self.listed) > 1
-
 
 @dataclass
 class Discovery:

@@ -331,7 +331,8 @@ def rows_of(
     """Every offer's set: the one that is known, or a new one, each in its own folder when there are several."""
     names = SetNames(row.name for row in known)
     folders = {row.folder.lower() for row in known}
-    several = found.several or len(known) > 1 or bool(known and not matches)
+    count = len(found.offers if found.listed is None else found.listed)
+    several = count > 1 or len(known) > 1 or bool(known and not matches)
     rows = []
     for offer in found.offers:
         row = matches.get(offer.identity)

@@ -93,7 +93,7 @@ class PathConflicts:
 
         A change may state no type and no links, where the list did: what was stated of the file that is held counts.
         """
-        path = self._possible_path(uri) if path is None else path
+        path = self.path(uri) if path is None else path
         if stated is not None and self._choice.by_statements and None in (stated.type, stated.links):
             held = self._t.one(_STATED_OF_HELD, (self._set.id, uri)) or (None, None)
             stated = stated._replace(type=stated.type or held[0], links=stated.links or held[1])
@@ -101,13 +101,7 @@ class PathConflicts:
 
     def takes_refused(self, uri: str, stated: Stated | None = None) -> bool:
         """The same for a URI that the scope refuses, and which therefore may be none at all."""
-        return self.takes_all or self.takes(uri, self._possible_path(uri), stated)
-
-    def _possible_path(self, uri: str) -> bytes:
-        try:
-            return self.path(uri)
-        except ValueError:
-            return self._prefix + escaped_path(uri, folds=self._folds)
+        return self.takes_all or self.takes(uri, self.path(uri), stated)
 
     def deletions_in_the_way(self, t: Transaction) -> bool:
         """Whether something to be deleted has the place of something new, as file or as folder."""
