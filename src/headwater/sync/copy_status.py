@@ -5,7 +5,7 @@ And what `headwater retry` makes due of it, and `headwater forget` drops.
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -148,7 +148,6 @@ def copy_status(
     wanted: tuple[str, ...] = (),
     *,
     max_age: float | None = None,
-    now: Callable[[], dt.datetime] = utcnow,
 ) -> CopyStatus:
     """The state of the copy in `destination`, or of the sets `wanted`; changes nothing, also during a run.
 
@@ -156,7 +155,7 @@ def copy_status(
     StoreFault where the state cannot be read.
     """
     root = Path(os.path.abspath(destination))
-    moment = now()
+    moment = utcnow()
     with readable_state(DestinationFolder(root)) as database, database.read() as t:
         rows = sets(t)
         rows = pick(rows, wanted, str(root)) if wanted else rows

@@ -269,7 +269,10 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
 
             mark_copy(t, moment, str(root))
     backup = None if options.backup_dir is None else backup_of(options.backup_dir, root, task.now())
-    adopt = not _is_empty(root)
+    adopt = root.is_dir()
+    if adopt:
+        with os.scandir(root) as entries:  # of a copy that holds nothing yet nothing can be adopted
+            adopt = any(entry.name != FOLDER for entry in entries)
     rows = registry.rows()
     begins: list[int] = []
     with working_copy(task, transport, database, documents, backup=backup, lock=lock, adopt=adopt) as context:
@@ -349,15 +352,6 @@ def _check_stores(store: str, root: Path) -> None:
     if folder.is_relative_to(os.path.realpath(root)):
         advice = "Name a folder beside the copy with --store."
         raise UsageFault("the stores would lie in the copy", code="HW-SYN-28", where=store, advice=advice)
-
-
-def _is_empty(root: Path) -> bool:
-    """Whether the copy holds nothing yet: then nothing can be adopted."""
-    try:
-        with os.scandir(root) as entries:
-            return all(entry.name == FOLDER for entry in entries)
-    except OSError:
-        return True
 
 
 # the service loop of `headwater sync --follow`
