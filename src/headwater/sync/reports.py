@@ -269,6 +269,12 @@ class SyncReport(ToDict, msgspec.Struct, kw_only=True):
         """The sum of one count over all sets."""
         return sum(getattr(one, name) for one in self.sets)
 
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether the filters left out everything."""
+        others = ("held", "failed", "refused", "skipped")
+        return self.total("left_out") > 0 and not (any(map(self.total, others)) or any(one.plan for one in self.sets))
+
 
 _GRAVEST = (Exit.STORE, Exit.SOURCE, Exit.UNDETERMINED, Exit.TRANSFERS_FAILED, Exit.DONE)
 

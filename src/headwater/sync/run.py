@@ -296,8 +296,7 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
     if begins and len(begins) == len(rows):
         what = f"at {report.as_of} there was nothing yet: the source's lists begin at"
         raise UsageFault(f"{what} {format_micros(min(begins))} on", code="HW-SYN-25", where=task.url)
-    is_any = any(map(report.total, ("held", "failed", "refused", "skipped"))) or any(one.plan for one in report.sets)
-    if report.total("left_out") and not is_any:
+    if report.takes_nothing:
         documents.warn("DST-S12", "the filters leave out all that is listed: nothing is copied", task.url)
     if _has_stores(options) and not any(one.dataset or one.fault for one in report.sets):
         documents.warn("TIM-A5", "no set has an RDF dataset: no store is used", task.url)
