@@ -95,22 +95,17 @@ class Harvested(msgspec.Struct, kw_only=True, gc=False):
             )
 
 
-class Taken(msgspec.Struct, kw_only=True):
-    """What a batch came to, in resources."""
-
-    created: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    deleted: int = 0
-
-
-class HarvestTally(Taken, kw_only=True):
+class HarvestTally(msgspec.Struct, kw_only=True):
     """What a harvest came to: resources, and how many records were read in how many requests.
 
     `repaired` records had characters that XML does not have, `unreadable` ones were left out, `lacking` ones were
     counted by the repository and did not come, `failed_files` could not be had. `held_back` says why deletions wait.
     """
 
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
     requests: int = 0
     records: int = 0
     repaired: int = 0
@@ -119,10 +114,10 @@ class HarvestTally(Taken, kw_only=True):
     failed_files: int = 0
     held_back: DeletionHold | None = None
 
-    def add(self, taken: Taken) -> None:
-        """Count a batch."""
-        for name in Taken.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(taken, name))
+    def add(self, batch: "HarvestTally") -> None:
+        """Count what became of the resources of a batch."""
+        for name in ("created", "updated", "unchanged", "deleted"):
+            setattr(self, name, getattr(self, name) + getattr(batch, name))
 
     @property
     def faults(self) -> int:
@@ -226,7 +221,7 @@ def delete_unseen(feed: Feed, gone: Sequence[str], delete: Callable[[Sequence[st
 
 def take_harvested(
     feed: Feed, folder: Path, found: Sequence[Harvested], gone: Sequence[str], positions: dict[str, bytes]
-) -> Taken:
+) -> HarvestTally:
     """Record resources that were found, the paths that are gone, and how far was read, all or nothing.
 
     A resource with the same octets, type and links is no change, whatever its time is; where its memo is another, its
@@ -237,11 +232,11 @@ def take_harvested(
         one.describe()
     uris, deleted = [one.uri for one in found], dict.fromkeys(map(uri_of, gone))
 
-    def take() -> Taken:
+    def take() -> HarvestTally:
         held = feed.held([*uris, *deleted])
         is_described = bool(feed.catalog.rows_of(feed.name, ABOUT, limit=1))  # whether anything is said of others
         implied = feed.implied_by(feed.state.about(uris)) if is_described else {}
-        drafts, taken, noted = list[Draft](), Taken(), list[tuple[str, bytes]]()
+        drafts, taken, noted = list[Draft](), HarvestTally(), list[tuple[str, bytes]]()
         placed = [one for one in found if one.file is not None]
         for uri, one in zip(uris, found, strict=True):
             metadata, before = with_links(one.metadata, implied.get(uri, ())), held.get(uri)

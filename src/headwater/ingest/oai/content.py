@@ -11,12 +11,10 @@ from typing import Final
 
 from headwater.catalog.interface import Metadata
 from headwater.errors import StoreFault
-from headwater.ingest.harvested import Harvested, file_name
+from headwater.ingest.harvested import Harvested, file_name, http_time
 from headwater.ingest.oai.repository import OaiRepository
-from headwater.retry import http_second
 from headwater.spec.checks import WriteRefused, media_type
 from headwater.spec.discovery import parse_link_header
-from headwater.spec.times import SECOND, from_microseconds
 from headwater.storage.durable import make_folders
 from headwater.transport.fetch import FailureKind, Fetch, Fetched
 
@@ -27,34 +25,37 @@ _PAGE_OCTETS: Final = 4 << 20
 _PAGES: Final = ("text/html", "application/xhtml+xml")
 _IDENTIFIERS: Final = ("http://purl.org/dc/elements/1.1/ identifier", "http://purl.org/dc/terms/ identifier")
 _ORE: Final = "http://www.openarchives.org/ore/terms/"
-_METS_FILE, _METS_HREF = "http://www.loc.gov/METS/ FLocat", "http://www.w3.org/1999/xlink href"
-_RESOURCE: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns# resource"
+_RULES: Final[dict[str, list[tuple[str, str, str | None]]]] = {
+    "mets": [("http://www.loc.gov/METS/ FLocat", "http://www.w3.org/1999/xlink href", None)],
+    "ore": [
+        (f"{_ORE} aggregates", "http://www.w3.org/1999/02/22-rdf-syntax-ns# resource", None),
+        ("http://www.w3.org/2005/Atom link", "href", f"{_ORE}aggregates"),
+    ],
+}
+"""Elements that name a file, the attribute with its address, and what their `rel` says."""
 
 
 def addresses(octets: bytes, rules: Collection[str]) -> tuple[list[str], list[str]]:
     """The http(s) addresses of the files that a record names by these rules, and those of its identifiers."""
-    files, identifiers, text = dict[str, None](), dict[str, None](), list[str]()
-    parser = pyexpat.ParserCreate(namespace_separator=" ")
-    parser.CharacterDataHandler = text.append
+    files, identifiers, text = list[str](), list[str](), list[str]()
+    wanted = [one for rule in rules for one in _RULES.get(rule, ())]
 
     def start(name: str, said: dict[str, str]) -> None:
+        files.extend(
+            said.get(address, "") for element, address, rel in wanted if (name, said.get("rel")) == (element, rel)
+        )
         text.clear()
-        if "mets" in rules and name == _METS_FILE:
-            files[said.get(_METS_HREF, "").strip()] = None
-        elif "ore" in rules and name == f"{_ORE} aggregates":
-            files[said.get(_RESOURCE, "").strip()] = None
-        elif "ore" in rules and said.get("rel") == f"{_ORE}aggregates":
-            files[said.get("href", "").strip()] = None
 
     def end(name: str) -> None:
         if name in _IDENTIFIERS:
-            identifiers["".join(text).strip()] = None
+            identifiers.append("".join(text))
         text.clear()
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser = pyexpat.ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text.append
     with suppress(pyexpat.ExpatError):  # in an encoding that expat does not know
         parser.Parse(octets, True)  # noqa: FBT003 (takes no name)
-    return list(filter(_is_address, files)), list(filter(_is_address, identifiers))
+    return [*filter(_is_address, map(str.strip, files))], [*filter(_is_address, map(str.strip, identifiers))]
 
 
 def _is_address(text: str) -> bool:
@@ -73,12 +74,10 @@ def fetch_files(
     if "signposting" in rules:
         for page in identifiers[:MOST_FILES]:
             answer = repository.get(Fetch(page, max_octets=_PAGE_OCTETS))
-            if (what := _fault(answer)) is not None:
-                failed.append(what)
+            failed += _faults(answer)
             links = parse_link_header(answer.headers.get("link", ""), answer.uri or page)
             wanted += [one.href for one in links if "item" in one.rel and _is_address(one.href)]
-    if "identifier" in rules:
-        wanted += identifiers
+    wanted += identifiers if "identifier" in rules else []
     wanted = list(dict.fromkeys(wanted))
     if len(wanted) > MOST_FILES:
         failed.append(f"more than {MOST_FILES} files: {wanted[MOST_FILES]}")
@@ -89,14 +88,13 @@ def fetch_files(
             aside = path.with_name(f".headwater-new-{path.name}")
             aside.unlink(missing_ok=True)  # of a run that was killed
             answer = repository.get(Fetch(uri, into=str(aside), algorithms=("sha-256",), max_octets=LARGEST_FILE))
-            kind, second = _type_of(answer), http_second(answer.headers.get("last-modified"))
-            if (what := _fault(answer)) is not None:
-                failed.append(what)
+            kind = _type_of(answer)
+            if faults := _faults(answer):
+                failed += faults
             elif kind in _PAGES and uri in identifiers:
                 aside.unlink()
             else:
-                lastmod = None if second is None else from_microseconds(second * SECOND)
-                digest = f"sha-256:{answer.digests['sha-256']}"
+                lastmod, digest = http_time(answer.headers.get("last-modified")), f"sha-256:{answer.digests['sha-256']}"
                 metadata = Metadata(lastmod=lastmod, hash=digest, length=answer.octets, type=kind)
                 found.append(Harvested(path=f"{FOLDER}/{path.name}", octets=None, metadata=metadata, file=aside))
     except OSError as cause:
@@ -104,13 +102,13 @@ def fetch_files(
     return found, failed
 
 
-def _fault(answer: Fetched) -> str | None:
+def _faults(answer: Fetched) -> list[str]:
     """What is wrong with an answer. Raises StoreFault for what is wrong here."""
     if answer.failure is None:
-        return None if answer.ok else f"HTTP status {answer.status}: {answer.fetch.uri}"
+        return [] if answer.ok else [f"HTTP status {answer.status}: {answer.fetch.uri}"]
     if answer.failure.kind is FailureKind.STORE:
         raise StoreFault(f"a file cannot be written: {answer.failure.text}")
-    return f"{answer.failure.text}: {answer.fetch.uri}"
+    return [f"{answer.failure.text}: {answer.fetch.uri}"]
 
 
 def _type_of(answer: Fetched) -> str | None:

@@ -180,11 +180,13 @@ def _note_times(cursor: Cursor, page: OaiPage, times: RepositoryTimes) -> None:
 
 
 class Refused(enum.Enum):
-    """How a repository refuses a request: nothing matches, the token, or the request as it is (too much, perhaps)."""
+    """Why a repository refuses a request: nothing matches, the token, the request as it is (too much, perhaps), or what
+    has nothing to do with it."""
 
     EMPTY = enum.auto()
     TOKEN = enum.auto()
     REQUEST = enum.auto()
+    OTHER = enum.auto()
 
 
 def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is_fresh: bool) -> str | None:
@@ -193,6 +195,8 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
     `is_fresh`: the token came in this run, so that it cannot have expired.
     """
     chain = cursor.chain
+    if refused is Refused.OTHER:
+        return ""
     if chain.token is None:
         if refused is Refused.EMPTY:
             return _end_chain(cursor, times)

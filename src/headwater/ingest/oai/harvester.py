@@ -46,7 +46,7 @@ from headwater.ingest.oai.cursor import (
     take_refusal,
 )
 from headwater.ingest.oai.pages import OaiPage, time_of
-from headwater.ingest.oai.repository import OaiRepository, RefusedRequest
+from headwater.ingest.oai.repository import OaiRepository, Refusal
 from headwater.ingest.push.feed import BATCH, Feed
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.retry import TimeShare
@@ -152,36 +152,38 @@ class OaiHarvester(Harvester):
 
     def estimate(self, *, compare: bool = False, most: int = 5) -> HarvestEstimate:
         """What a harvest will take, as the first answers tell; records nothing, and asks `most` times at most."""
-        names, sizes, octets = self.lists.names(), list[int | None](), 0.0
+        names, sizes, requests, octets = self.lists.names(), list[int | None](), 0, 0
         try:
-            repository, requests, began = self._described(), 0, time.monotonic()
+            repository, began = self._described(), time.monotonic()
             for name in names[: most - 1]:
-                cursor, times = self._cursor(name), repository.times
+                cursor, times, page = self._cursor(name), repository.times, OaiPage()
                 begin(cursor, -1 if compare else cursor.full or -1, times)
-                page = repository.ask(query(cursor, name.prefix, name.spec, times))
-                if isinstance(page, RefusedRequest):
-                    if page.kind is not Refused.EMPTY:
-                        raise page.fault
-                    page = OaiPage()
-                count = max(1, len(page.records))
+                try:
+                    page = repository.ask(query(cursor, name.prefix, name.spec, times))
+                except Refusal as fault:
+                    if fault.kind is not Refused.EMPTY:
+                        raise
                 sizes.append(len(page.records) if page.token is None else page.size)
-                pages = max(1, -(-(sizes[-1] or 0) // count))
-                requests += pages
-                octets += pages * sum(len(one.octets) for one in page.records)
+                pages = max(1, -(-(sizes[-1] or 0) // max(1, len(page.records))))
+                requests, octets = requests + pages, octets + pages * sum(len(one.octets) for one in page.records)
             seconds = (time.monotonic() - began) / len(sizes)  # of a request
         finally:
             self.close()
-        share, is_known = len(names) / len(sizes), None not in sizes
+
+        def of_all(count: int) -> int | None:
+            return None if None in sizes else round(count * len(names) / len(sizes))
+
+        total = of_all(requests)
         return HarvestEstimate(
             repository=repository.name,
             deletions=repository.deletions,
             granularity="day" if repository.times.granule == DAY else "second",
             lists=len(names),
             lists_asked=len(sizes),
-            records=round(sum(filter(None, sizes)) * share) if is_known else None,
-            requests=round(requests * share) + 1 if is_known else None,
-            octets=round(octets * share) if is_known else None,
-            seconds=requests * share * seconds if is_known else None,
+            records=of_all(sum(filter(None, sizes))),
+            requests=total and total + 1,
+            octets=of_all(octets),
+            seconds=total and total * seconds,
         )
 
     # the course of a harvest, which may be left at each `yield`
@@ -286,15 +288,13 @@ class OaiHarvester(Harvester):
             try:
                 asked = query(cursor, name.prefix, name.spec, repository.times)
                 page = repository.ask(asked, metadata_only=self.lists.metadata_only)
-                if isinstance(page, RefusedRequest):
-                    told = take_refusal(cursor, page.kind, repository.times, is_fresh=is_fresh)
-                    if told == "":
-                        raise page.fault
-                else:
-                    told = take_page(cursor, page, self._take(page, cursor, name), repository.times)
-            except SourceFault:  # the next harvest goes on where the cursor is now
-                self._commit(name, cursor)
-                raise
+                told = take_page(cursor, page, self._take(page, cursor, name), repository.times)
+            except SourceFault as fault:
+                kind = fault.kind if isinstance(fault, Refusal) else Refused.OTHER
+                told = take_refusal(cursor, kind, repository.times, is_fresh=is_fresh)
+                if told == "":
+                    self._commit(name, cursor)  # the next harvest goes on where the cursor is now
+                    raise
             is_fresh = True
             if not cursor.windows:
                 if not cursor.total and cursor.is_sure and not self._may_be_empty(cursor):
@@ -342,14 +342,14 @@ class OaiHarvester(Harvester):
         return not cursor.has_records
 
     def _suspect(self, name: ListName, cursor: Cursor) -> None:
-        """Begin a comparison because of an answer without records. Raises SourceFault where that was one of it."""
-        if cursor.reading:
-            what = "the repository has no record any more, where it had some: nothing is deleted"
-            raise SourceFault(what, code="HW-OAI-04", where=str(name))
-        if self._age_seconds() < min(_DAY_SECONDS, self.lists.compare_seconds):
+        """Begin a comparison because of news without records. Raises SourceFault where one has looked already."""
+        what = "the repository has no record any more, where it had some: nothing is deleted"
+        if not cursor.reading:
+            if self._age_seconds() >= min(_DAY_SECONDS, self.lists.compare_seconds):
+                self._begin_comparison()
+                return
             what = "the repository has no record of a time at which it had some: what is new cannot be known"
-            raise SourceFault(what, code="HW-OAI-04", where=str(name))
-        self._begin_comparison()
+        raise SourceFault(what, code="HW-OAI-04", where=str(name))
 
     def _end(self, name: ListName, cursor: Cursor) -> None:
         finish(cursor)

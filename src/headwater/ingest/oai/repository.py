@@ -22,11 +22,10 @@ _BUSY: Final = frozenset({429, 503})
 _EARLIEST: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class RefusedRequest(msgspec.Struct, frozen=True):
-    """A request that was refused: how, and in which words."""
+class Refusal(SourceFault):
+    """The repository refuses a request."""
 
-    kind: Refused
-    fault: SourceFault
+    kind = Refused.OTHER
 
 
 class OaiRepository:
@@ -69,8 +68,11 @@ class OaiRepository:
         self.requests += 1
         return self._transport.one(fetch)
 
-    def ask(self, asked: Mapping[str, str], *, metadata_only: bool = False) -> OaiPage | RefusedRequest:
-        """The answer to a request with these arguments. What is broken, or leads back to itself, is asked once more."""
+    def ask(self, asked: Mapping[str, str], *, metadata_only: bool = False) -> OaiPage:
+        """The answer to a request with these arguments. What is broken, or leads back to itself, is asked once more.
+
+        Raises Refusal, NoAnswer, BadPage.
+        """
         uri, token = f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(asked)}", asked.get("resumptionToken")
         for is_last in (False, True):
             answer = self.get(Fetch(uri, max_octets=PAGE_OCTETS))
@@ -83,16 +85,16 @@ class OaiRepository:
                 page = read_page(answer.body, answer.headers, metadata_only=metadata_only)
             except BadPage as bad:
                 if not answer.ok:
-                    return _refused_by_status(asked, answer.status, uri)
+                    raise _refused_by_status(asked, answer.status, uri) from bad
                 if is_last:
                     bad.where = uri
                     raise
                 continue
             self.times = msgspec.structs.replace(self.times, now=page.responded_at or self.times.now)
             if page.error is not None and not page.records:
-                return _refused(asked, page, uri)
+                raise _refused(asked, page, uri)
             if not answer.ok:
-                return _refused_by_status(asked, answer.status, uri)
+                raise _refused_by_status(asked, answer.status, uri)
             if is_last or token is None or page.token != token:
                 return page
         raise AssertionError  # the last try returns or raises
@@ -100,10 +102,7 @@ class OaiRepository:
     def describe(self, now: dt.datetime) -> None:
         """Ask what the repository says of itself. One that does not tell its time is taken for a day behind `now`."""
         self.times = RepositoryTimes(SECOND, _EARLIEST, now - DAY)
-        page = self.ask({"verb": "Identify"})
-        if isinstance(page, RefusedRequest):
-            raise page.fault
-        said = page.values
+        said = self.ask({"verb": "Identify"}).values
         self.name, deletions = said.get("repositoryName", ""), said.get("deletedRecord", "").strip().lower()
         self.deletions = deletions if deletions in ("persistent", "transient") else "no"
         granule = SECOND if "T" in said.get("granularity", "") else DAY
@@ -111,24 +110,24 @@ class OaiRepository:
         self.times = RepositoryTimes(granule, earliest, self.times.now)
 
 
-def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> RefusedRequest:
-    """What an HTTP status means. Raises SourceFault for one that is no matter of this request."""
-    fault = SourceFault(f"HTTP status {status}", code="HW-OAI-01", where=uri)
+def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> Refusal:
+    """What an HTTP status means."""
+    refusal = Refusal(f"HTTP status {status}", code="HW-OAI-01", where=uri)
     if status == 422 and "from" in asked:
-        return RefusedRequest(Refused.EMPTY, fault)
-    if status not in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
-        raise fault
-    return RefusedRequest(Refused.REQUEST, fault)
+        refusal.kind = Refused.EMPTY
+    elif status in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
+        refusal.kind = Refused.REQUEST
+    return refusal
 
 
-def _refused(asked: Mapping[str, str], page: OaiPage, uri: str) -> RefusedRequest:
+def _refused(asked: Mapping[str, str], page: OaiPage, uri: str) -> Refusal:
     """What an OAI-PMH error means."""
     code, text = page.error or ("", "")
-    fault = SourceFault(f"the repository answers {code}: {text[:300]!a}", code="HW-OAI-03", where=uri)
+    refusal = Refusal(f"the repository answers {code}: {text[:300]!a}", code="HW-OAI-03", where=uri)
     if code == "noRecordsMatch":
-        return RefusedRequest(Refused.EMPTY, fault)
-    if "resumptionToken" in asked:
-        return RefusedRequest(Refused.TOKEN, fault)
-    if code == "badArgument" and "metadataPrefix" in asked:
-        return RefusedRequest(Refused.REQUEST, fault)
-    raise fault
+        refusal.kind = Refused.EMPTY
+    elif "resumptionToken" in asked:
+        refusal.kind = Refused.TOKEN
+    elif code == "badArgument" and "metadataPrefix" in asked:
+        refusal.kind = Refused.REQUEST
+    return refusal
