@@ -28,9 +28,8 @@ from oaipmh.server import BatchingServer, oai_dc_writer
 
 from bench.oai import FIELDS
 from bench.oai_clients import client_names, start, titles
-from headwater.catalog import interface
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.ingest.harvested import Harvested, file_name, take_harvested
+from headwater.ingest.harvested import Harvested, file_name, metadata_of, take_harvested
 from headwater.ingest.push.feed import Feed
 from headwater.ingest.push.resource_locations import Locations
 
@@ -70,7 +69,7 @@ def found(number: int, text: str) -> Harvested:
     fields = "".join(f"<dc:{name}>{told}</dc:{name}>" for name, told in fields_of(number, text).items())
     octets = RECORD.format(id=identifier, fields=fields).encode()
     path = f"oai_dc/{file_name(identifier)}"
-    return Harvested(path=path, octets=octets, metadata=interface.Metadata(type="application/xml"))
+    return Harvested(path=path, octets=octets, metadata=metadata_of(octets, "application/xml"))
 
 
 class Fetcher:

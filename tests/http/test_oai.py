@@ -26,7 +26,7 @@ from headwater.http.app import Application
 from headwater.http.oai import OaiEndpoint
 from headwater.http.server import address_url, listen
 from headwater.ingest.content import FileContentReader
-from headwater.ingest.harvested import Harvested, file_name, take_harvested
+from headwater.ingest.harvested import Harvested, file_name, metadata_of, take_harvested
 from headwater.ingest.push.feed import Feed
 from headwater.publish import oai_index
 from headwater.publish.link_rules import DescribedRule
@@ -422,7 +422,7 @@ def test_no_change_falls_behind_an_answer(tmp_path: Path) -> None:
 
 
 def harvested(path: str, octets: bytes, *links: Link) -> Harvested:
-    return Harvested(path=path, octets=octets, metadata=Metadata(type="application/xml", links=links))
+    return Harvested(path=path, octets=octets, metadata=metadata_of(octets, "application/xml", None, links))
 
 
 def in_set(spec: str) -> Link:
@@ -562,7 +562,9 @@ def test_items_of_dspace_are_dublin_core(tmp_path: Path) -> None:
     options = {"feed": "dspace", "url": "http://127.0.0.1:9/server/api", "resource_root": str(root)}
     with repository(tmp_path / "state", **options) as it:
         about = Link(rel="describedby", href=it.id("items/1.json"))
-        own = Harvested(path="items/1.json", octets=item.encode(), metadata=Metadata(type="application/json"))
+        own = Harvested(
+            path="items/1.json", octets=item.encode(), metadata=metadata_of(item.encode(), "application/json")
+        )
         some = [own, *(harvested(f"files/{one}/a.pdf", b"%PDF", about) for one in "12")]
         take_harvested(it.source.push_sets.by_set["s"], root, some, [], {})
         ((identifier, _text),) = it.harvest()

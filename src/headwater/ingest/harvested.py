@@ -26,6 +26,7 @@ from headwater.ingest.deletion_guard import DeletionHold
 from headwater.ingest.push.feed import BATCH, INVERSE, Draft, Feed, statements_of, with_links
 from headwater.ingest.push.ingest_state import ABOUT, Effects, Statement
 from headwater.retry import http_second
+from headwater.spec.records import Link
 from headwater.spec.uris import quote_path
 from headwater.storage.durable import make_folders, sync_many
 
@@ -66,12 +67,19 @@ def path_of(uri: str) -> str:
     return unquote_to_bytes(uri).decode()
 
 
+def metadata_of(
+    octets: bytes, type_: str, lastmod: dt.datetime | None = None, links: tuple[Link, ...] = ()
+) -> Metadata:
+    """The metadata of a resource with these octets."""
+    digest = f"sha-256:{hashlib.sha256(octets).hexdigest()}"
+    return Metadata(lastmod=lastmod, hash=digest, length=len(octets), type=type_, links=links)
+
+
 class Harvested(msgspec.Struct, kw_only=True, gc=False):
     """One resource as the repository has it now, at this `path` below the set's folder.
 
-    Where `metadata` has no hash, hash and length are made of `octets`. `octets` None: `file`, in the set's folder, has
-    them and is moved to its place, or the file was placed already. `memo` is a private note, by which comparisons know
-    what they have seen.
+    `octets` None: `file`, in the set's folder, has them and is moved to its place, or the file was placed already.
+    `memo` is a private note, by which comparisons know what they have seen.
     """
 
     path: str
@@ -84,15 +92,6 @@ class Harvested(msgspec.Struct, kw_only=True, gc=False):
     def uri(self) -> str:
         """The catalog's URI; paths are made of names that `file_name` gives."""
         return self.path.replace(":", "%3A").replace("@", "%40")
-
-    def describe(self) -> None:
-        """Put the SHA-256 and the length of the octets into metadata that have no hash."""
-        said, octets = self.metadata, self.octets
-        if octets is not None and said.hash is None:
-            digest = f"sha-256:{hashlib.sha256(octets).hexdigest()}"
-            self.metadata = Metadata(
-                lastmod=said.lastmod, hash=digest, length=len(octets), type=said.type, links=said.links
-            )
 
 
 class HarvestTally(msgspec.Struct, kw_only=True):
@@ -228,8 +227,6 @@ def take_harvested(
     file is looked at, and written again if it is not as it should be. Raises StoreFault, and what `Feed.write` raises:
     then nothing was recorded, and `positions` are as before.
     """
-    for one in found:
-        one.describe()
     uris, deleted = [one.uri for one in found], dict.fromkeys(map(uri_of, gone))
 
     def take() -> HarvestTally:

@@ -43,6 +43,7 @@ from headwater.ingest.harvested import (
     delete_unseen,
     file_name,
     http_time,
+    metadata_of,
     remove_strangers,
     take_harvested,
 )
@@ -291,8 +292,9 @@ class DSpaceHarvester(Harvester):
         """The metadata resource of an item."""
         owner, address = item.part("owningCollection"), f"{self.repository.url}/core/collections/"
         links = (Link(rel="collection", href=f"{address}{owner.uuid}"),) if owner and owner.uuid else ()
-        metadata = Metadata(lastmod=time_of(item.last_modified), type="application/json", links=links)
-        return Harvested(path=_item_path(item.uuid), octets=item_octets(item), metadata=metadata)
+        octets = item_octets(item)
+        metadata = metadata_of(octets, "application/json", time_of(item.last_modified), links)
+        return Harvested(path=_item_path(item.uuid), octets=octets, metadata=metadata)
 
     def _file(self, file: RestObject, path: str, held: Resource | None, about: str) -> Harvested | None:
         """The resource of a file, fetched where its content is new; None where it is not public."""

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from headwater.catalog.interface import Metadata, Resource, UnknownSet
+from headwater.catalog.interface import Resource, UnknownSet
 from headwater.errors import SourceFault
 from headwater.ingest.folder.comparison import memos_of
 from headwater.ingest.harvested import (
@@ -30,6 +30,7 @@ from headwater.ingest.harvested import (
     delete_unseen,
     file_name,
     held_at,
+    metadata_of,
     path_of,
     take_harvested,
     uri_of,
@@ -78,10 +79,6 @@ class ListName(NamedTuple):
 
     def __str__(self) -> str:
         return self.prefix if self.spec is None else f"{self.prefix} of the set {self.spec}"
-
-    def path(self, identifier: str) -> str:
-        """Where the record of an item lies in the set's folder."""
-        return f"{file_name(self.prefix)}/{file_name(identifier, '.xml')}"
 
 
 class OaiLists(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,18 +305,19 @@ class OaiHarvester(Harvester):
     def _take(self, page: OaiPage, cursor: Cursor, name: ListName) -> int:
         """Put the records of an answer to what is recorded next; how many had come before."""
         url, memo, batch, unreadable = self.lists.url, b"%d" % self._comparison.number, self._batch, page.left_out
+        folder = file_name(name.prefix)
         for one in page.records:
-            path = name.path(one.identifier)
+            path = f"{folder}/{file_name(one.identifier, '.xml')}"
             if one.is_deleted:
                 batch[path] = None
             elif one.octets:
                 links = _collections(url, name.prefix, one.sets)
-                metadata = Metadata(lastmod=time_of(one.datestamp), type=TYPE, links=links)
+                metadata = metadata_of(one.octets, TYPE, time_of(one.datestamp), links)
                 batch[path] = Harvested(path=path, octets=one.octets, metadata=metadata, memo=memo)
             else:
                 unreadable = [*unreadable, one.identifier]
         cursor.lacking += page.left_out.count(None)
-        seen = [(uri_of(name.path(one)), memo) for one in unreadable if one is not None]
+        seen = [(uri_of(f"{folder}/{file_name(one, '.xml')}"), memo) for one in unreadable if one is not None]
         if seen:  # they are there, and not to be deleted
             self.feed.catalog.remember(self.feed.name, seen)
         for told, some in (("left out, because it cannot be read", unreadable), ("repaired", page.repaired)):
@@ -429,7 +427,6 @@ class OaiHarvester(Harvester):
         records = {one.path: one for one in found if one.octets is not None and self.lists.content}
         held = held_at(self.feed, records)
         for path, one in records.items():
-            one.describe()
             was, octets = held.get(path), one.octets or b""
             kept = [] if was is None else [link for link in was.metadata.links if link.rel == "describes"]
             has_failed = was is not None and was.memo.endswith(_LACKS_FILES)

@@ -179,8 +179,8 @@ def _read_records(page: OaiPage, text: bytes, prefix: bytes, *, metadata_only: b
 def _header(prefix: bytes) -> re.Pattern[bytes]:
     """The header of a record as nearly all write it."""
     return re.compile(
-        rb"\s*<P:header(?:\s+status=\"(deleted)\")?\s*>\s*<P:identifier>\s*([^<&\s][^<&]{0,4000}?)\s*</P:identifier>\s*"
-        rb"<P:datestamp>\s*([^<&\s][^<&]{0,100}?)\s*</P:datestamp>((?:\s*<P:setSpec>[^<&]{0,4000}</P:setSpec>){0,200})\s*"
+        rb"\s*<P:header(?:\s+status=\"(deleted)\")?\s*>\s*<P:identifier>([^<&]{1,4000})</P:identifier>\s*"
+        rb"<P:datestamp>([^<&]{1,100})</P:datestamp>((?:\s*<P:setSpec>[^<&]{0,4000}</P:setSpec>){0,200})\s*"
         rb"</P:header>".replace(b"P:", re.escape(prefix))
     )
 
@@ -188,7 +188,7 @@ def _header(prefix: bytes) -> re.Pattern[bytes]:
 def _record(octets: bytes, header: re.Match[bytes] | None) -> OaiRecord:
     """The record with these octets, of which the header was found if it is a usual one."""
     if header is not None:
-        identifier, datestamp = header[2].decode(), header[3].decode()
+        identifier, datestamp = header[2].decode().strip(), header[3].decode().strip()
         sets = tuple(one.decode() for one in _SPEC.findall(header[4])) if header[4] else ()
         is_deleted = header[1] is not None
     else:
