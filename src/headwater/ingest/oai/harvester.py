@@ -47,7 +47,7 @@ from headwater.ingest.oai.cursor import (
     take_refusal,
 )
 from headwater.ingest.oai.pages import OaiPage, time_of
-from headwater.ingest.oai.repository import OaiRepository, Refusal
+from headwater.ingest.oai.repository import OaiRepository, RefusedRequest
 from headwater.ingest.push.feed import BATCH, Feed
 from headwater.progress import Listener, Notice, Progress, silent
 from headwater.retry import TimeShare
@@ -157,7 +157,7 @@ class OaiHarvester(Harvester):
                 begin(cursor, -1 if compare else cursor.full or -1, times)
                 try:
                     page = repository.ask(query(cursor, name.prefix, name.spec, times))
-                except Refusal as fault:
+                except RefusedRequest as fault:
                     if fault.kind is not Refused.EMPTY:
                         raise
                 sizes.append(len(page.records) if page.token is None else page.size)
@@ -287,7 +287,7 @@ class OaiHarvester(Harvester):
                 page = repository.ask(asked, metadata_only=self.lists.metadata_only)
                 told = take_page(cursor, page, self._take(page, cursor, name), repository.times)
             except SourceFault as fault:
-                kind = fault.kind if isinstance(fault, Refusal) else Refused.OTHER
+                kind = fault.kind if isinstance(fault, RefusedRequest) else Refused.OTHER
                 told = take_refusal(cursor, kind, repository.times, is_fresh=is_fresh)
                 if told == "":
                     self._commit(name, cursor)  # the next harvest goes on where the cursor is now

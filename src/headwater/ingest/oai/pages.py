@@ -267,14 +267,16 @@ def _outline(text: bytes) -> list[_Element]:
 
     def start(name: str, said: dict[str, str]) -> None:
         opened.append((name.removeprefix(_OAI), said))
-        words.clear()
-        if len(opened) > _DEPTH:
+        if len(opened) <= 3:
+            words.clear()
+        elif len(opened) > _DEPTH:
             raise BadPage(f"elements more than {_DEPTH:,} deep")
 
     def end(_name: str) -> None:
-        level, (name, said), value = len(opened), opened.pop(), "".join(words).strip()
-        words.clear()
+        level, (name, said) = len(opened), opened.pop()
         if level <= 3:
+            value = "".join(words).strip()
+            words.clear()
             if len(value) > _LONGEST:
                 raise BadPage(f"a <{name[:40]}> of more than {_LONGEST:,} characters")
             found.append(_Element(level, name, opened[-1][0] if opened else "", said, value))

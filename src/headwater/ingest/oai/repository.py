@@ -22,7 +22,7 @@ _BUSY: Final = frozenset({429, 503})
 _EARLIEST: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class Refusal(SourceFault):
+class RefusedRequest(SourceFault):
     """The repository refuses a request."""
 
     kind = Refused.OTHER
@@ -71,7 +71,7 @@ class OaiRepository:
     def ask(self, asked: Mapping[str, str], *, metadata_only: bool = False) -> OaiPage:
         """The answer to a request with these arguments. What is broken, or leads back to itself, is asked once more.
 
-        Raises Refusal, NoAnswer, BadPage.
+        Raises RefusedRequest, NoAnswer, BadPage.
         """
         uri, token = f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(asked)}", asked.get("resumptionToken")
         for is_last in (False, True):
@@ -110,9 +110,9 @@ class OaiRepository:
         self.times = RepositoryTimes(granule, earliest, self.times.now)
 
 
-def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> Refusal:
+def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> RefusedRequest:
     """What an HTTP status means."""
-    refusal = Refusal(f"HTTP status {status}", code="HW-OAI-01", where=uri)
+    refusal = RefusedRequest(f"HTTP status {status}", code="HW-OAI-01", where=uri)
     if status == 422 and "from" in asked:
         refusal.kind = Refused.EMPTY
     elif status in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
@@ -120,10 +120,10 @@ def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> Refus
     return refusal
 
 
-def _refused(asked: Mapping[str, str], page: OaiPage, uri: str) -> Refusal:
+def _refused(asked: Mapping[str, str], page: OaiPage, uri: str) -> RefusedRequest:
     """What an OAI-PMH error means."""
     code, text = page.error or ("", "")
-    refusal = Refusal(f"the repository answers {code}: {text[:300]!a}", code="HW-OAI-03", where=uri)
+    refusal = RefusedRequest(f"the repository answers {code}: {text[:300]!a}", code="HW-OAI-03", where=uri)
     if code == "noRecordsMatch":
         refusal.kind = Refused.EMPTY
     elif "resumptionToken" in asked:
