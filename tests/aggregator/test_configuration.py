@@ -69,8 +69,6 @@ def test_a_short_file_has_the_usual_values(tmp_path: Path) -> None:
         ('window = "22:00-06:00"', "window", "22:00-06:00"),
         ('audit = "weekly"', "audit", 604_800.0),
         ('audit = "never"', "audit", None),
-        ('quota = "20GB"', "quota", 20_000_000_000),
-        ('max_total = "20GB"', "quota", 20_000_000_000),
         ('dead_after = "30 days"', "dead_after", 2_592_000.0),
         ('tags = "de"', "tags", ("de",)),
         ('tags = ["de", "museum"]', "tags", ("de", "museum")),
@@ -93,6 +91,7 @@ def test_keys_of_a_source_are_read_with_their_units(tmp_path: Path, line: str, f
         ("timeout = 1.5", "stall_seconds", 2),
         ('deadline = "2h"', "deadline_seconds", 7_200.0),
         ('quota = "1GiB"', "max_total", 1 << 30),
+        ('max_total = "20GB"', "max_total", 20_000_000_000),
         ('keep_free = "1GiB"', "keep_free", 1 << 30),
         ('max_size = "500MB"', "largest", 500_000_000),
         ('max_length = "500MB"', "max_length", 500_000_000),
@@ -140,7 +139,7 @@ KEYS = aggregation_page.keys()
 def test_the_file_of_the_reference_has_each_key_and_can_be_read(tmp_path: Path) -> None:
     data = tomllib.loads(KEYS)
     for table, kind, others in (
-        (data["source"][0], FollowedSource, {"options", "concurrency", "token", "user", "password"}),
+        (data["source"][0], FollowedSource, {"options", "concurrency", "quota", "token", "user", "password"}),
         (data["host"]["repo.example.org"], HostLimits, set()),
         (data["sink"][0], SinkConfig, set()),
         (data["alert"][0], AlertRule, set()),

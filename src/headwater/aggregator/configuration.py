@@ -76,7 +76,6 @@ class FollowedSource(msgspec.Struct, frozen=True, kw_only=True):
     window: str | None = None
     deadline: Positive = 7_200.0
     audit: Positive | None = None
-    quota: Annotated[int, Meta(ge=1)] | None = None
     dead_after: Positive = 2_592_000.0
     options: SyncOptions = SyncOptions()
     """All other keys: the options of `headwater sync`, deadline, time-out, quota and free space included."""
@@ -230,7 +229,7 @@ OPTION_KEYS: Final = {
     _OTHER_NAMES.get(one.name) or (one.name.removesuffix("s") if isinstance(one.default, tuple) else one.name): one.name
     for one in msgspec.structs.fields(SyncOptions)
     if one.name not in _NOT_GIVEN
-}
+} | {"quota": "max_total"}
 """Options of `headwater sync` by their names there, `-` as `_`, with the field of `SyncOptions` that each fills."""
 
 _SIGN_IN: Final = ("password", "sparql_user", "token", "user")
@@ -492,14 +491,12 @@ def _source(base: Mapping[str, Any], table: Mapping[str, Any], file: Path) -> Fo
     options = _options(values, made)
     credentials_of(made.url, options)
     checked_proxy(options.proxy)
-    return msgspec.structs.replace(made, options=options, quota=options.max_total)
+    return msgspec.structs.replace(made, options=options)
 
 
 def _options(values: Mapping[str, Any], of: FollowedSource) -> SyncOptions:
     given = {field: values[key] for key, field in OPTION_KEYS.items() if key in values}
     given |= {"deadline_seconds": of.deadline, "headers": tuple(_header(text) for text in values.get("header", ()))}
-    if of.quota is not None:
-        given["max_total"] = of.quota
     if "timeout" in values:
         given["stall_seconds"] = math.ceil(values["timeout"])
     if values.get("bwlimit") == 0:

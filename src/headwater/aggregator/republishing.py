@@ -25,6 +25,7 @@ from headwater.aggregator.store import AggregatorStore, Life, Retirement, Source
 from headwater.errors import HeadwaterError, as_fault
 from headwater.http.server import address_url, listen
 from headwater.progress import Listener, Notice
+from headwater.retry import Backoff
 from headwater.source.set_folders import free_name, names_in_copy, plain_name
 from headwater.storage.durable import replace_file
 
@@ -179,7 +180,7 @@ class Republisher:
         if self._process is not None and (status := self._process.poll()) is not None:
             self._stop_process()
             self._deaths += 1
-            self._next_start = now + min(PAUSE_SECONDS * 2**self._deaths, 300.0)
+            self._next_start = now + Backoff(2 * PAUSE_SECONDS, 300.0).seconds(self._deaths)
             self._listener(Notice("HW-AGG-70", f"the process that publishes ended with status {status}", self.url))
         if now < self._next_start:
             return
