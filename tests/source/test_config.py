@@ -40,6 +40,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.profile is Profile.BOTH
 
 
+def test_the_home_of_somebody_unknown_is_a_folder_like_others(tmp_path: Path) -> None:
+    config = read_config(write(tmp_path, 'state = "s"\n[[set]]\nfiles = "~no-such-user/f"'))
+    assert config.sets[0].files == str(tmp_path / "~no-such-user/f")
+
+
 def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_path: Path) -> None:
     lines = (
         'state = "state"\ncatalog = "opensearch://a/p?tls=true&ca=ca.pem"\n'
@@ -103,6 +108,7 @@ def test_the_authority_of_a_cluster_or_an_index_is_relative_to_the_file_too(tmp_
         ),
         ('state = "s"\n[[set]]\nfiles = "f"\nretention_seconds = "soon"', "retention_seconds: expected a number"),
         ('state = "s"\n[[set]]\nfiles = "f"\nretention_seconds = "0 d"', "retention_seconds: expected a number > 0"),
+        ('state = "s"\n[[set]]\nfiles = "f\\u0000"', "a text has a NUL character: files"),
     ],
 )
 def test_wrong_configurations(tmp_path: Path, text: str, words: str) -> None:

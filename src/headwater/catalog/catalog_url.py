@@ -7,6 +7,7 @@ elasticsearch://user@search.example.org/prefix?tls=true&ca=/etc/ssl/search.pem
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -126,10 +127,10 @@ def place_of(text: str) -> Place:
 def anchored(text: str, folder: Path) -> str:
     """The text with what is relative in it counted from `folder`: a file's path, or the `ca` file of a URL."""
     if not is_cluster(text):
-        return str(folder / Path(text.removeprefix(_SQLITE)).expanduser())
+        return str(folder / os.path.expanduser(text.removeprefix(_SQLITE)))
 
     def whole(match: re.Match[str]) -> str:
-        return match[1] + quote(str(folder / Path(unquote_plus(match[2])).expanduser()), safe="/")
+        return match[1] + quote(str(folder / os.path.expanduser(unquote_plus(match[2]))), safe="/")
 
     return _CA.sub(whole, text)
 

@@ -488,10 +488,12 @@ def _spelled_out(value: Any, folder: Path, key: str = "") -> Any:
         return [_spelled_out(one, folder) for one in value]
     if not isinstance(value, str):
         return value
+    if "\0" in value:
+        raise BadConfiguration(f"a text has a NUL character{key and ': '}{key}", where=str(folder))
     if key in _LISTS.split():
         return [value]
     if value and (key in _PATHS or key.endswith("_file")):
-        return str(folder / Path(value).expanduser())
+        return str(folder / os.path.expanduser(value))
     if key == "catalog" or (key == "index" and is_cluster(value)):
         return anchored(value, folder)
     if share := _PERCENTAGE.match(value):
