@@ -246,6 +246,18 @@ def test_a_service_that_is_gone_leaves_nothing_running(many: Fleet) -> None:
         again.until(lambda: again.store.running())
 
 
+def test_a_source_that_is_stopped_again_and_again_says_why_it_fails(many: Fleet) -> None:
+    many.add("a")
+    many.servers["a"].pages["/set/resourcelist.xml"] = hangs()
+    with service(many.config()) as at_work:
+        at_work.store.change("a", fruitless=2)
+        at_work.until(lambda: many.servers["a"].requests("/set/resourcelist.xml"))
+        at_work.dispatcher.close()
+        state, record = at_work.state("a"), at_work.store.runs("a")[0]
+        assert (state.life, state.failures, record.exit_status) == (Life.FAILING, 1, 130)
+        assert record.reason == "3 runs in a row were stopped before anything came of them"
+
+
 def test_what_hangs_costs_the_others_nothing(many: Fleet) -> None:
     for name in ("h1", "h2", "h3"):
         many.add(name)

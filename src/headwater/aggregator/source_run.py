@@ -133,9 +133,13 @@ def run_source(
 
 def end_run(order: RunOrder, store: AggregatorStore, state: SourceState, outcome: RunOutcome) -> None:
     """End the lease of a run, with its record and the state of its source after it. Raises as `run_source`."""
-    windows = windows_for(order.source, order.hosts, outcome.record.by_host or state.hosts)
+    record = outcome.record
+    windows = windows_for(order.source, order.hosts, record.by_host or state.hosts)
     after = state_after(state, order.source, outcome, windows=windows, chance=random.random())
-    store.end(order.run, outcome.record, after)
+    if record.exit_status == Exit.INTERRUPTED and after.failures > state.failures:
+        reason = f"{after.fruitless} runs in a row were stopped before anything came of them"
+        record = msgspec.structs.replace(record, reason=reason)
+    store.end(order.run, record, after)
 
 
 class _Work:
