@@ -127,7 +127,7 @@ def repository(state: Path, **options: object) -> Iterator[Repository]:
             source.push_sets.by_set["s"].open()
             source.start()
             until(lambda: source.is_published("s"))
-        endpoint = OaiEndpoint(source.site, source.oai_indexes(), {"s": ADMIN})
+        endpoint = OaiEndpoint(source.site, source.oai_indexes())
         app = Application(source, source.roots, routes=endpoint.routes())
         try:
             with answering(app, listener):
@@ -356,7 +356,7 @@ def test_a_token_is_stateless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         pages = list(it.pages("ListRecords", metadataPrefix="oai_dc"))
         tokens = [str(page.findtext(f".//{OAI}resumptionToken")) for page in pages]
         assert [bool(one) for one in tokens] == [True, True, True, False]
-        other = OaiEndpoint(it.source.site, {"s": another_index(it, tmp_path / "other")}, {"s": ADMIN})
+        other = OaiEndpoint(it.source.site, {"s": another_index(it, tmp_path / "other")})
         try:
             listener = listen("127.0.0.1", 0)
             app = Application(it.source, it.source.roots, routes=other.routes())
@@ -863,7 +863,7 @@ def test_a_busy_set_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sets = tuple(SetConfig(name=name, oai=True, oai_admin=ADMIN, files=str(tmp_path / name)) for name in "st")
     with Source(SourceConfig(state=str(tmp_path / "state"), sets=sets, base_url=url)) as source:
         source.run_once()
-        endpoint = OaiEndpoint(source.site, source.oai_indexes(), dict.fromkeys("st", ADMIN))
+        endpoint = OaiEndpoint(source.site, source.oai_indexes())
         try:
             with answering(Application(source, source.roots, routes=endpoint.routes()), listener):
                 refused = request(url, "/s/oai?verb=Identify")

@@ -281,10 +281,10 @@ def _application(
     routes += dumps.routes()
     versions = VersionEndpoint(past)
     routes += versions.routes()
-    if admins := {one.name: one.oai_admin or "" for one in config.sets if one.oai}:
+    if any(one.oai for one in config.sets):
         from headwater.http.oai import OaiEndpoint
 
-        oai = OaiEndpoint(source.site, source.oai_indexes(), admins)
+        oai = OaiEndpoint(source.site, source.oai_indexes())
         stack.callback(oai.close)
         routes += oai.routes()
     if config.groups:

@@ -126,10 +126,10 @@ _START: Final = (
 
 
 class OaiEndpoint:
-    """Answers requests for the sets of these indexes; `admins` has the mail addresses that `Identify` names."""
+    """Answers requests for the sets of these indexes."""
 
-    def __init__(self, site: Site, indexes: Mapping[str, OaiIndex], admins: Mapping[str, str]) -> None:
-        self._site, self._indexes, self._admins = site, indexes, admins
+    def __init__(self, site: Site, indexes: Mapping[str, OaiIndex]) -> None:
+        self._site, self._indexes = site, indexes
         self._ends = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="headwater-oai", daemon=True)
         self._follower.start()
@@ -217,7 +217,7 @@ class OaiEndpoint:
             ("repositoryName", self._title(index)),
             ("baseURL", self._url(index)),
             ("protocolVersion", "2.0"),
-            ("adminEmail", self._admins[index.of.name]),
+            ("adminEmail", index.of.admin),
             ("earliestDatestamp", datestamp(0 if opened_at is None else to_microseconds(opened_at))),
             ("deletedRecord", "persistent"),
             ("granularity", "YYYY-MM-DDThh:mm:ssZ"),

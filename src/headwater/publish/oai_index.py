@@ -86,11 +86,12 @@ class NotReadable(Exception):
 class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
     """The set of an index: `links` gives its resources their links by `rules`, `contents` has their octets.
 
-    `prefixes` are those of a set that was harvested by OAI-PMH: its paths are a prefix and an identifier. `takes` tells
-    which files the settings still take, where they may change.
+    `admin` is the mail address that `Identify` names. `prefixes` are those of a set that was harvested by OAI-PMH: its
+    paths are a prefix and an identifier. `takes` tells which files the settings still take, where they may change.
     """
 
     name: str
+    admin: str
     url_prefix: str
     catalog: Catalog
     rules: LinkRules

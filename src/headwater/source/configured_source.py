@@ -359,6 +359,7 @@ class ConfiguredSource:
                 self._state / OAI / one.name,
                 IndexedSet(
                     name=one.name,
+                    admin=one.oai_admin or "",
                     url_prefix=self.site.resource_prefix(one.name),
                     catalog=self.catalog,
                     rules=self.site.settings(one.name).links,
