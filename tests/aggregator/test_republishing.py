@@ -26,7 +26,7 @@ from headwater.aggregator.store import Life, Retirement, SourceState
 from headwater.errors import Exit, UsageFault
 from headwater.progress import Notice
 from headwater.source.config import read_config
-from headwater.sync.audit.through import audit_through
+from headwater.sync.audit.auditor import audit_through
 from headwater.sync.copy_status import copy_records
 from headwater.sync.options import SyncOptions
 from headwater.sync.run import sync

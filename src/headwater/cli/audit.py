@@ -36,8 +36,7 @@ from headwater.cli.shared_options import (
 )
 from headwater.cli.stop_signal import terminated
 from headwater.errors import SourceFault
-from headwater.sync.audit.auditor import audit
-from headwater.sync.audit.through import audit_through
+from headwater.sync.audit.auditor import audit, audit_through
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import AuditReport, SetAudit
 

@@ -398,7 +398,6 @@ def view_resource(
     options: SyncOptions | None = None,
     *,
     listener: Listener = silent,
-    transport: Transport | None = None,
 ) -> ResourceReport:
     """What the source at `where` lists of the resource `uri`; `where` may be the folder of a copy, whose source it is.
 
@@ -408,7 +407,7 @@ def view_resource(
     wanted = normalise(uri)
     url, held = _of_copy(Path(where), wanted) if Path(where).is_dir() else (where, [])
     report = ResourceReport(source=starting_uri(url), uri=uri, held=held)
-    with open_transport(report.source, options, transport) as wire:
+    with open_transport(report.source, options, None) as wire:
         documents = Documents(wire, listener, now=utcnow)
         found, offers = _find(documents, report.source, options, MOST_SETS)
         report.faults += [f"{place}: {what}" for place, what in found.faults]
