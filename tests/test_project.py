@@ -32,7 +32,7 @@ UNRESOLVED: set[str] = set()
 LINES = {
     "aggregator": 6_153,
     "catalog": 4_310,
-    "cli": 7_116,
+    "cli": 7_115,
     "datasets": 385,
     "files": 1_351,
     "http": 5_277,
@@ -47,7 +47,7 @@ LINES = {
     "source": 5_560,
     "spec": 3_634,
     "storage": 1_934,
-    "sync": 16_328,
+    "sync": 16_315,
     "top": 1_583,
     "transport": 2_075,
     "triplestores": 838,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 339
+MOST_MODULES = 338
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {
