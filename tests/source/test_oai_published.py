@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tools.engines.engine import Engine
 
 from headwater.catalog.interface import Resource
 from headwater.catalog.sqlite_catalog import SqliteCatalog
@@ -17,10 +18,11 @@ from headwater.source.config import SetConfig, SourceConfig
 from headwater.transport.access import Level
 from headwater.transport.fetch import TransportOptions
 from tests.support.copying import check, go, tree
+from tests.support.engines import prefix
 from tests.support.fake_repository import DC, FakeRepository, repository
 from tests.support.program import run_here
 from tests.support.scripted_server import answer
-from tests.support.serving import Face, source_at_work
+from tests.support.serving import Face, Process, request, source_at_work
 from tests.support.waiting import until
 
 
@@ -245,3 +247,37 @@ def test_files_at_internal_addresses_are_not_fetched(tmp_path: Path, monkeypatch
         assert (done.returncode, json.loads(done.stdout)["failed_files"]) == (4, 1)
         assert b"127.0.0.2" in done.stderr
         assert b"address of this machine" in done.stderr
+
+
+def test_a_repository_is_harvested_into_a_catalog_on_a_cluster(opensearch: Engine, tmp_path: Path) -> None:
+    """Served, also by OAI-PMH, then compared, changed and emptied."""
+    with repository(250) as repo:
+        config = tmp_path / "config.toml"
+        text = f"""state = "state"
+catalog = "opensearch://127.0.0.1:{opensearch.port}/{prefix()}?replicas=0"
+[[set]]
+name = "s"
+feed = "oai"
+url = "{repo.url}"
+poll_seconds = 0.2
+oai = true
+oai_admin = "me@example.org"
+"""
+        config.write_text(text)
+        with Process(str(config), "--port", "0") as process:
+            url = process.ready()
+            until(lambda: len(tree(go_again(url, tmp_path / "copy"))) == 250, what="the first harvest")
+            repo.put(7, "new", "2024-06-01T10:00:00Z")
+            repo.put(8, at="2024-06-01T10:00:00Z", deleted=True)
+            repo.now = "2024-06-02T00:00:00Z"
+            until(lambda: len(tree(go_again(url, tmp_path / "copy"))) == 249, what="the deletion")
+            asked = "verb=GetRecord&metadataPrefix=oai_dc&identifier=oai:example.org:"
+            until(lambda: b"new" in request(url, f"/s/oai?{asked}7").body, what="the change by OAI-PMH")
+            until(lambda: b'status="deleted"' in request(url, f"/s/oai?{asked}8").body, what="the deletion by OAI-PMH")
+            assert process.stop()[0] == 0
+        for number in range(60):
+            repo.items.pop(f"oai:example.org:{number}", None)
+        done = run_here("ingest", "oai", "--set", "s", "--config", config, "--audit", "--json")
+        assert (done.returncode, json.loads(done.stdout)["deleted"]) == (4, 0)
+        done = run_here("ingest", "oai", "--set", "s", "--config", config, "--audit", "--json", "--max-delete", "50%")
+        assert (done.returncode, json.loads(done.stdout)["deleted"]) == (0, 59)
