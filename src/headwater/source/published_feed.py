@@ -66,14 +66,9 @@ class PublishedFeed(Intake):
         harvester = self._harvester()
         tally = harvester.harvest()
         self.polled_at = at
-        scanned = ScanResult(
-            created=tally.created,
-            updated=tally.updated,
-            deleted=tally.deleted,
-            unchanged=tally.unchanged,
-            held_back=tally.held_back,
-            warnings={harvester.fault_code: tally.faults} if tally.faults else {},
-        )
+        counts = {name: getattr(tally, name) for name in ("created", "updated", "deleted", "unchanged")}
+        warnings = {harvester.fault_code: tally.faults} if tally.faults else {}
+        scanned = ScanResult(**counts, held_back=tally.held_back, warnings=warnings)
         held_back = None if tally.held_back is None else str(tally.held_back)
         return Looked(is_changed=True, held_back=held_back, scanned=scanned)
 

@@ -91,10 +91,6 @@ class _Memo(msgspec.Struct, array_like=True, frozen=True):
     modified: str = ""
     files: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, octets: bytes) -> "_Memo":
-        return cls() if octets in (b"", _GONE) else from_msgpack(octets, cls)
-
     def encoded(self, **changed: object) -> bytes:
         return msgspec.msgpack.encode(msgspec.structs.replace(self, **changed))
 
@@ -182,7 +178,7 @@ class DSpaceHarvester(Harvester):
                 yield self._chosen(listed, at)
         while memos := feed.catalog.memos(feed.name, last, BATCH):
             last = memos[-1][0]
-            unseen = (uri for uri, memo in memos if _Memo.of(memo).number != at.number)
+            unseen = (uri for uri, memo in memos if _memo(memo).number != at.number)
             yield [uuid for uri in unseen if (uuid := uri[len(_ITEMS) : -len(".json")]) not in at.failed]
         at.scope = None
         if not feed.is_open and last == _ITEMS:
@@ -224,7 +220,7 @@ class DSpaceHarvester(Harvester):
         held, chosen, seen = self.feed.held(_item_path(one.uuid) for one in listed), list[str](), dict[str, bytes]()
         for one in (one for one in listed if one.uuid not in at.failed):
             path = _item_path(one.uuid)
-            memo = _memo(held.get(path))
+            memo = _memo(held[path].memo if path in held else b"")
             if memo.modified != one.last_modified or (at.is_whole and memo.number != at.number):
                 chosen.append(one.uuid)
             elif memo.number != at.number:
@@ -258,7 +254,7 @@ class DSpaceHarvester(Harvester):
 
     def _look(self, uuid: str, held: Resource | None, at: _Position) -> None:
         """Take what an item has now, and what it has no longer. What cannot be read stays as it is."""
-        path, before = _item_path(uuid), _memo(held)
+        path, before = _item_path(uuid), _memo(b"" if held is None else held.memo)
         at.failed.discard(uuid)
         self.tally.records += 1
         try:
@@ -345,8 +341,8 @@ class DSpaceHarvester(Harvester):
         self.tally.add(take_harvested(self.feed, self.folder, found, gone, positions))
 
 
-def _memo(held: Resource | None) -> _Memo:
-    return _Memo() if held is None else _Memo.of(held.memo)
+def _memo(octets: bytes) -> _Memo:
+    return _Memo() if octets in (b"", _GONE) else from_msgpack(octets, _Memo)
 
 
 def _item_path(uuid: str) -> str:

@@ -262,7 +262,7 @@ class Repository:
 
         Length and MD5 are those that the repository says: else BadAnswer. `part` keeps what had come before a kill.
         """
-        uri, sums = self._content(file), ("md5", "sha-256")
+        uri, sums = f"{self.url}/core/bitstreams/{file.uuid}/content", ("md5", "sha-256")
         kept = str(part) if file.md5 else None  # what is put together has to be verified
         self._transport.room = self._transport.room or Room(os.fsencode(into.parent))  # the disk is never filled
         answer = self._ask(Fetch(uri, into=str(into), keep=kept, algorithms=sums, max_octets=file.size_bytes or 0))
@@ -276,11 +276,9 @@ class Repository:
 
     def is_open(self, file: RestObject) -> bool:
         """Whether an anonymous reader gets the content of a file. DSpace counts no view where a range is asked for."""
-        answer = self._ask(Fetch(self._content(file), (("Range", "bytes=0-0"),), "HEAD"))
+        uri = f"{self.url}/core/bitstreams/{file.uuid}/content"
+        answer = self._ask(Fetch(uri, (("Range", "bytes=0-0"),), "HEAD"))
         return answer.status == 416 or self._is_there(answer)  # 416: it is empty
-
-    def _content(self, file: RestObject) -> str:
-        return f"{self.url}/core/bitstreams/{file.uuid}/content"
 
     def _read(self, path: str, query: Query) -> RestObject | None:
         """An object; None where it is hidden."""
