@@ -212,9 +212,6 @@ def retire(config: Path, name: str, how: str | None) -> None:
     click.echo(f"{name}: retired ({how}){told}")
 
 
-_WAYS = ("--after", "--all", "--dead")
-
-
 @click.command(name="replay")
 @_CONFIG
 @click.argument("sink", metavar="SINK")
@@ -230,9 +227,8 @@ def replay(config: Path, sink: str, after: int | None, everything: bool, dead: b
 
     Exit statuses: 0 done; 2 usage; 6 a store or a copy cannot be read.
     """
-    given = [way for way, is_given in zip(_WAYS, (after is not None, everything, dead), strict=True) if is_given]
-    if len(given) != 1:
-        raise UsageFault(f"one of {', '.join(_WAYS)} is needed", advice="Say what the sink is to be told.")
+    if (after is not None) + everything + dead != 1:
+        raise UsageFault("one of --after, --all, --dead is needed", advice="Say what the sink is to be told.")
     from headwater.aggregator import sinks
     from headwater.aggregator.sqlite_store import existing_store
 
