@@ -294,8 +294,7 @@ class OaiHarvester(Harvester):
                     raise
             is_fresh = True
             if not cursor.windows:
-                if not cursor.total and cursor.is_sure and not self._may_be_empty(cursor):
-                    self._suspect(name, cursor)
+                if not cursor.total and cursor.is_sure and self._is_doubted(name, cursor):
                     return
                 self._end(name, cursor)
             if not cursor.windows or len(self._batch) >= _BATCH or time.monotonic() >= self._batch_until:
@@ -334,18 +333,18 @@ class OaiHarvester(Harvester):
             self._known |= new
         return len(page.records) - len(new)
 
-    def _may_be_empty(self, cursor: Cursor) -> bool:
-        """Whether a list that had records may have none: with consent to all deletions, and not because of news."""
-        cursor.has_records = not cursor.reading or (self.feed.guard is not None and not self.feed.guard.consents())
-        return not cursor.has_records
-
-    def _suspect(self, name: ListName, cursor: Cursor) -> None:
-        """Begin a comparison because of news without records. Raises SourceFault where one has looked already."""
+    def _is_doubted(self, name: ListName, cursor: Cursor) -> bool:
+        """Whether a list without records, where there were some, has begun another comparison. Raises SourceFault where
+        one has looked already, unless everything may be deleted."""
+        guard = self.feed.guard
+        if cursor.reading and (guard is None or guard.consents()):
+            cursor.has_records = False
+            return False
         what = "the repository has no record any more, where it had some: nothing is deleted"
         if not cursor.reading:
             if self._age_seconds() >= min(_DAY_SECONDS, self.lists.compare_seconds):
                 self._begin_comparison()
-                return
+                return True
             what = "the repository has no record of a time at which it had some: what is new cannot be known"
         raise SourceFault(what, code="HW-OAI-04", where=str(name))
 
