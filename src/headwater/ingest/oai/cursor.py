@@ -197,20 +197,12 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
     chain = cursor.chain
     if refused is Refused.OTHER:
         return ""
-    if chain.token is None:
-        if refused is Refused.EMPTY:
-            return _end_chain(cursor, times)
-        halves = cursor.windows[0].halves(times.earliest, times.now, times)
-        if not halves:
-            return ""
-        cursor.windows = (*halves, *cursor.windows[1:])
-        return "the repository refuses a list: it is read in smaller parts"
-    if refused is Refused.EMPTY or chain.is_all:
-        return _end_chain(cursor, times, is_doubtful=chain.size is None)
-    if not is_fresh:
+    if refused is Refused.EMPTY or (chain.token is not None and chain.is_all):
+        return _end_chain(cursor, times, is_doubtful=chain.token is not None and chain.size is None)
+    if chain.token is not None and not is_fresh:
         cursor.chain = Chain()
         return "a resumption token has expired: the list is read again"
-    if refused is Refused.TOKEN:
+    if chain.token is not None and refused is Refused.TOKEN:
         return _end_chain(cursor, times, is_doubtful=True)
     return _divide(cursor, times) or ""
 
@@ -223,10 +215,10 @@ def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = Fa
     may_be_cut = chain.received >= cursor.limit  # one of less is not cut by the same limit
     if (lacking or chain.received == _USUAL_LIMIT) and may_be_cut and (told := _divide(cursor, times)):
         return told
-    cursor.lacking, cursor.doubtful = (
-        cursor.lacking + lacking * may_be_cut,
-        cursor.doubtful + lacking * (not may_be_cut),
-    )
+    if may_be_cut:
+        cursor.lacking += lacking
+    else:
+        cursor.doubtful += lacking
     cursor.total += chain.distinct
     cursor.windows, cursor.chain = cursor.windows[1:], Chain()
     if not cursor.windows and cursor.total > cursor.limit:  # else the whole was not cut: the sizes are wrong
