@@ -36,7 +36,7 @@ LINES = {
     "datasets": 385,
     "files": 1_351,
     "http": 5_277,
-    "ingest": 8_920,
+    "ingest": 8_911,
     "notify": 3_556,
     "packages": 1_171,
     "patches": 434,
