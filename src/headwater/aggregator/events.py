@@ -23,6 +23,7 @@ from headwater.aggregator.store import AggregatorStore, Event, NewEvent
 from headwater.errors import Undetermined, UsageFault
 from headwater.progress import Listener, silent
 from headwater.quantities import human_octets, octets_from
+from headwater.spec.xml_parser import WEB_PAGE
 from headwater.sync.explore import SourceChanges
 from headwater.sync.options import SyncOptions
 from headwater.sync.reports import CopyRecord, Done
@@ -164,9 +165,6 @@ _HEAD: Final = 1 << 12
 _XML_LIMIT: Final = 64 << 20  # a larger document is judged by its beginning
 _UNKNOWN_ENCODING: Final = 18  # XML_ERROR_UNKNOWN_ENCODING: well-formed or not, nobody here can say
 _SPACE_AND_BOM: Final = b" \t\r\n\f\xef\xbb\xbf\0\xfe\xff"
-_HTML: Final = re.compile(
-    rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]", re.I | re.S
-)
 _XML: Final = re.compile(rb"<(?:\?xml|!DOCTYPE|!--|[A-Za-z_][\w.:-]*[\s/>])")
 _MARKS: Final = (
     (b"%PDF-", "pdf"), (b"\x89PNG", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"), (b"PK\x03\x04", "zip"),
@@ -234,7 +232,7 @@ def sniffed(head: bytes) -> str | None:
     text = head.lstrip(_SPACE_AND_BOM)
     if text[:2] in (b"<\0", b"{\0", b"[\0"):  # UTF-16
         text = text.replace(b"\0", b"")
-    if _HTML.match(text):
+    if WEB_PAGE.match(text):
         return "html"
     if _XML.match(text):
         return "xml"

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import entry_points
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -260,30 +261,23 @@ class IndexSink(Sink):
 
     def apply(self, events: Sequence[Event]) -> dict[int, str]:
         """Write the documents; returns those that the index does not take, for its mapping or their content."""
-        from headwater.storage.cluster import slices
+        from headwater.storage.cluster import ClusterFault, passes, slices
 
         refused: dict[int, str] = {}
-        left = list(events)
+        left = iter(events)
         for part in slices(self._operation(event) for event in events):
-            batch, left = left[: len(part)], left[len(part) :]
-            refused |= self._write(part, batch)
-        return refused
-
-    def _write(self, part: list[bytes], batch: list[Event]) -> dict[int, str]:
-        from headwater.storage.cluster import ClusterFault, passes
-
-        try:
-            results = self._cluster.results(f"/{self._index}/_bulk", part)
-        except ClusterFault as fault:
-            raise SinkFault(fault.what, where=fault.where, failure=Failure.UNAVAILABLE) from fault
-        refused: dict[int, str] = {}
-        for event, (status, reason) in zip(batch, results, strict=False):
-            if reason is None or status == _CONFLICT:
-                continue
-            said = f"{reason.type}: {reason.reason}"[:_TAIL]
-            if passes(status, reason) or status in (401, 403, _NO_INDEX):
-                raise SinkFault(said, where=self._index, failure=Failure.UNAVAILABLE)
-            refused[event.number] = said
+            batch = list(islice(left, len(part)))
+            try:
+                results = self._cluster.results(f"/{self._index}/_bulk", part)
+            except ClusterFault as fault:
+                raise SinkFault(fault.what, where=fault.where, failure=Failure.UNAVAILABLE) from fault
+            for event, (status, reason) in zip(batch, results, strict=False):
+                if reason is None or status == _CONFLICT:
+                    continue
+                said = f"{reason.type}: {reason.reason}"[:_TAIL]
+                if passes(status, reason) or status in (401, 403, _NO_INDEX):
+                    raise SinkFault(said, where=self._index, failure=Failure.UNAVAILABLE)
+                refused[event.number] = said
         return refused
 
     def _operation(self, event: Event) -> bytes:

@@ -79,33 +79,25 @@ _AHEAD_SECONDS: Final = 150.0  # while none is taken, later ones are tried no lo
 _FAULT_SECONDS: Final = 5.0  # after which a store is asked again that could not be read or written
 
 
-class EventFilter(msgspec.Struct, frozen=True):
-    """Which events a sink wants; patterns as in a shell. Nothing given: all."""
+def wants_source(sink: SinkConfig, name: str) -> bool:
+    """Whether a sink wants events of the source, as far as its name decides; patterns as in a shell."""
+    return not sink.sources or any(fnmatchcase(name, one) for one in sink.sources)
 
-    sink: SinkConfig
-    tags_of: dict[str, tuple[str, ...]]  # of each source that is followed
 
-    @classmethod
-    def of(cls, sink: SinkConfig, config: AggregatorConfig) -> EventFilter:
-        """The filter of a sink."""
-        return cls(sink, {one.name: one.tags for one in config.sources})
+def wants(sink: SinkConfig, event: Event, tags: Sequence[str] | None) -> bool:
+    """Whether a sink gets the event of a source with these tags.
 
-    def wants_source(self, name: str) -> bool:
-        """Whether the sink wants events of the source, as far as its name decides."""
-        return not self.sink.sources or any(fnmatchcase(name, one) for one in self.sink.sources)
-
-    def wants(self, event: Event) -> bool:
-        """Whether the sink gets the event. Deletions come also where the type, or the source's tags, are unknown."""
-        deleted = event.action == "deleted"
-        if not self.wants_source(event.source):
-            return False
-        tags = self.tags_of.get(event.source)
-        if self.sink.tags and not (deleted and tags is None) and not set(self.sink.tags) & set(tags or ()):
-            return False
-        if not self.sink.types or (deleted and event.type is None):
-            return True
-        plain = (event.type or "").partition(";")[0].strip().lower()
-        return any(fnmatchcase(plain, one.lower()) for one in self.sink.types)
+    Deletions come also where the type, or (None) the tags of a source that is no longer followed, are unknown.
+    """
+    deleted = event.action == "deleted"
+    if not wants_source(sink, event.source):
+        return False
+    if sink.tags and not (deleted and tags is None) and not set(sink.tags) & set(tags or ()):
+        return False
+    if not sink.types or (deleted and event.type is None):
+        return True
+    plain = (event.type or "").partition(";")[0].strip().lower()
+    return any(fnmatchcase(plain, one.lower()) for one in sink.types)
 
 
 class _Batch(msgspec.Struct):
@@ -131,7 +123,7 @@ class Delivery:
     ) -> None:
         self._config = configured(config, name)
         self._state = config.state
-        self._filter = EventFilter.of(self._config, config)
+        self._tags = {one.name: one.tags for one in config.sources}
         self._quarantine = Quarantine.of(self._config.quarantine)
         self._sink, self._store = sink, store
         self._listener, self._now = listener, now
@@ -228,7 +220,7 @@ class Delivery:
         events = self._store.events(state.acknowledged, max(most, _READ), sink=self._config.name)
         batch = _Batch([], [], events[-1].number if len(events) >= max(most, _READ) else last)
         for event in events:
-            if not self._filter.wants(event):
+            if not wants(self._config, event, self._tags.get(event.source)):
                 continue
             if len(batch.wanted) == most:
                 batch.end = event.number - 1
@@ -261,16 +253,16 @@ def configured(config: AggregatorConfig, name: str) -> SinkConfig:
     raise UnknownSource("there is no such sink", where=name)
 
 
-Opened = Callable[[SinkConfig, Path], Sink]
-"""Makes a sink of its configuration and the folder of the copies."""
-
-
 class SinkThreads:
-    """A thread for each sink of a configuration. `store` may be used by all of them. Raises UsageFault for a sink that
-    cannot be as it is configured: then none is begun."""
+    """A thread for each sink of a configuration. `opened` makes a sink of its configuration and the folder of copies.
+    Raises UsageFault for a sink that cannot be as it is configured: then none is begun."""
 
     def __init__(
-        self, config: AggregatorConfig, store: AggregatorStore, opened: Opened, listener: Listener = silent
+        self,
+        config: AggregatorConfig,
+        store: AggregatorStore,
+        opened: Callable[[SinkConfig, Path], Sink],
+        listener: Listener = silent,
     ) -> None:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -316,12 +308,12 @@ def replay_held(store: AggregatorStore, config: AggregatorConfig, sink: str) -> 
 
     Each is a `created` with a number of its own. Raises UnknownSource, and StoreFault for a copy that cannot be read.
     """
-    wanted = EventFilter.of(configured(config, sink), config)
+    wanted = configured(config, sink)
     store.sink(sink)
     told = 0
     for source in store.sources():
         folder = config.state / source.name
-        if not folder.is_dir() or not wanted.wants_source(source.name):
+        if not folder.is_dir() or not wants_source(wanted, source.name):
             continue
         records = copy_records(folder)
         while batch := [held_event(source.name, one) for one in islice(records, _HELD_BATCH)]:
@@ -336,12 +328,7 @@ def replay_dead(store: AggregatorStore, config: AggregatorConfig, sink: str) -> 
     Each event gets a new number; where a resource was changed since, it is told as it is by now. Dead letters of events
     that are no longer kept stay.
     """
-    name = configured(config, sink).name
-    told = 0
-    numbers = sorted({one.number for one in store.dead_letters(name, _ALL)})
-    for some in (numbers[start : start + _HELD_BATCH] for start in range(0, len(numbers), _HELD_BATCH)):
-        events = [found for number in some for found in store.events(number - 1, 1, sink=name)]
-        events = [one for one in events if one.number in some]
-        store.append_held(name, events, dt.datetime.now(dt.UTC), dead=[one.number for one in events])
-        told += len(events)
-    return told
+    numbers = [one.number for one in store.dead_letters(configured(config, sink).name, _ALL)[::-1]]
+    kept = [one for number in numbers for one in store.events(number - 1, 1, sink=sink) if one.number == number]
+    store.append_held(sink, kept, dt.datetime.now(dt.UTC), dead=[one.number for one in kept])
+    return len(kept)

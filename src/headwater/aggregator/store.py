@@ -75,9 +75,7 @@ class SourceState(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     failing_since: dt.datetime | None = None
     sound_at: dt.datetime | None = None  # when the last run began that proved the copy to be in step (status 0)
     audited_at: dt.datetime | None = None
-    is_to_repair: bool = False
-    """Whether the last audit has found files to differ, and no sound run has repaired them since."""
-
+    is_to_repair: bool = False  # the last audit has found files to differ, and no sound run has followed
     last_seconds: float | None = None  # how long the last run took: long runs have places of their own
     hosts: tuple[str, ...] = ()  # hosts that the last runs sent requests to, redirects included
     resources: int = 0
@@ -128,9 +126,7 @@ class RunRecord(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     by_host: dict[str, tuple[int, int]] = {}  # requests by host, and how many of them were answered with 429 or 503
     octets: int = 0
-    warnings: tuple[tuple[str, int, str], ...] = ()
-    """Defects of the source: rule or code, how often, and the sentence of the first."""
-
+    warnings: tuple[tuple[str, int, str], ...] = ()  # defects: rule or code, how often, sentence of the first
     report: dict[str, Any] | None = None  # the JSON of the run's report, without lists of resources
 
 

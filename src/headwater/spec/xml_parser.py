@@ -31,7 +31,7 @@ _PAGE_MET: Final = "a web page (HTML), not a ResourceSync document"
 _HEAD: Final = 1 << 10
 """Octets from the beginning that are kept, to tell a web page from broken XML."""
 
-_WEB_PAGE = re.compile(
+WEB_PAGE = re.compile(
     rb"(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 
@@ -155,7 +155,7 @@ class XmlParser:
     def _fault_of(self, cause: pyexpat.ExpatError, *, final: bool) -> DocumentFault:
         if final and not self._head and cause.code == _NO_ELEMENTS:
             return EmptyDocument("the document is empty")
-        if self._builder.root is None and _WEB_PAGE.match(self._head):
+        if self._builder.root is None and WEB_PAGE.match(self._head):
             return NotSitemap(_PAGE_MET)  # HTML as it is usually written, which XML cannot read
         if self._builder.root is None and _TEXT_SITEMAP.match(self._head):
             return NotSitemap(_TEXT_MET, advice=_TEXT_ADVICE)
