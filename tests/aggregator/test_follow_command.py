@@ -15,12 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tools.engines.launch import free_port
 
 from headwater.aggregator.sqlite_store import FILE, HOME, SqliteStore
 from headwater.aggregator.store import Event, Life, Retirement, SourceState
 from tests.aggregator.following import Fleet, fleet
 from tests.support.fake_source import Reply
 from tests.support.program import run_here
+from tests.support.serving import request
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long(60)
@@ -165,9 +167,11 @@ def test_check_tries_addresses_commands_and_mail_servers(program: Program) -> No
     assert not program.state.exists()
 
 
-def test_a_file_is_read_again_by_sighup_and_a_broken_one_is_told(program: Program) -> None:
+def test_a_file_is_read_again_by_sighup_and_by_post_and_a_broken_one_is_told(program: Program) -> None:
     program.many.add("a")
-    program.write()
+    port, token = free_port(), "0123456789abcdef"
+    pages = f'listen = "{port}"\noperator_token = "{token}"'
+    program.write(pages)
     with program.following() as process:
         until(lambda: program.has_life("a", Life.FOLLOWING), SECONDS)
         whole = program.file.read_text()
@@ -180,8 +184,9 @@ def test_a_file_is_read_again_by_sighup_and_a_broken_one_is_told(program: Progra
             before = len(store.runs("a", 200))
             until(lambda: len(store.runs("a", 200)) > before, SECONDS)
         program.file.write_text(whole)
-        program.write('listen = "127.0.0.1:0"')
-        process.send_signal(signal.SIGHUP)
+        program.write(pages.replace(str(port), "127.0.0.1:0"))
+        given = {"Authorization": f"Bearer {token}"}
+        assert request(f"http://127.0.0.1:{port}", "/reload", "POST", given, b"").status == 303
         until(lambda: program.has_life("b", Life.FOLLOWING), SECONDS)
         process.terminate()
         _, err = process.communicate(timeout=20)

@@ -22,6 +22,7 @@ from headwater.aggregator.republishing import (
     title_of,
 )
 from headwater.aggregator.sqlite_store import SqliteStore
+from headwater.aggregator.status import PUBLISH_FAULT
 from headwater.aggregator.store import Life, Retirement, SourceState
 from headwater.errors import Exit, UsageFault
 from headwater.progress import Notice
@@ -167,7 +168,9 @@ def test_copies_are_published_with_via_followed_and_audited_to_the_origin(tmp_pa
         assert (report.verdict, report.sets[0].same_by_hash) == ("in sync", len(good.files))
         assert one._process is not None
         one._process.kill()
+        until(lambda: "ended with status -9" in (one._store.fact(PUBLISH_FAULT) or ""), what="what `status` tells")
         until(lambda: names(one.url) == {"good", "md5only"}, what="another process")
+        until(lambda: one._store.fact(PUBLISH_FAULT) is None, what="that all is well again")
 
 
 def test_a_copy_of_no_copy_has_no_origin(tmp_path: Path) -> None:

@@ -10,9 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.aggregator.configuration import FollowedSource
+from headwater.aggregator.configuration import FollowedSource, PublishRule
 from headwater.aggregator.metrics import metrics_page
-from headwater.aggregator.status import ORDER, FleetStatus, SourceVerdict, chosen, fleet_status, source_status
+from headwater.aggregator.status import (
+    ORDER,
+    PUBLISH_FAULT,
+    FleetStatus,
+    SourceVerdict,
+    chosen,
+    fleet_status,
+    source_status,
+)
 from headwater.aggregator.store import Answer, DeadLetter, Life, Question, Retirement, Run, RunRecord, SourceState
 from headwater.errors import Exit
 from tests.aggregator.fleet import NOW, ago, configuration, ended, fill, put, store_at
@@ -110,6 +118,17 @@ def test_a_sink_that_fails_is_not_well(tmp_path: Path) -> None:
     assert fleet_status(config, store, NOW, is_alive=True, free=9).exit_status == Exit.TRANSFERS_FAILED
 
 
+def test_a_publication_that_does_not_work_is_not_well(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.enrol_sinks(["index", "hook"], NOW)
+    config = configuration(tmp_path)
+    store.keep_fact(PUBLISH_FAULT, "the process that publishes ended with status 1")
+    assert fleet_status(config, store, NOW, is_alive=True, free=9).exit_status == Exit.DONE, "nothing is published"
+    config = msgspec.structs.replace(config, publish=PublishRule())
+    found = fleet_status(config, store, NOW, is_alive=True, free=9)
+    assert (found.exit_status, found.publish_fault) == (Exit.STORE, "the process that publishes ended with status 1")
+
+
 @pytest.mark.parametrize(("tries", "status"), [(0, Exit.DONE), (3, Exit.TRANSFERS_FAILED)])
 def test_what_a_sink_has_refused_is_not_well(tmp_path: Path, tries: int, status: Exit) -> None:
     """What a rule holds back (no tries) is as the operator wants it."""
@@ -164,7 +183,8 @@ def test_the_manual_names_what_is_told(tmp_path: Path) -> None:
 def test_a_run_under_way_is_told_with_its_begin(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     put(store, "museum", FOLLOWED.url, **GOOD)
-    ended(store, "museum", ago(hours=1), SourceState(name="museum", url=FOLLOWED.url, **GOOD), seconds=90.0)
+    state = SourceState(name="museum", url=FOLLOWED.url, last_seconds=90.0, **GOOD)
+    ended(store, "museum", ago(hours=1), state, seconds=90.0)
     run = store.lease("museum", "audit", "w", ago(minutes=3), 3_600)
     assert run is not None
     (found,) = fleet_status(configuration(tmp_path, [FOLLOWED]), store, NOW, is_alive=True, free=9).sources

@@ -72,7 +72,7 @@ def test_one_source(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     status, text = told(config, "source-0008", "--json", capfd=capfd)
     found: dict[str, Any] = json.loads(text)
     assert (status, found["source"]["verdict"]) == (Exit.TRANSFERS_FAILED, "degraded"), "an audit was not in sync"
-    assert found["defects"][0]["rule"] == "AMB-06"
+    assert found["defects"][0]["rule"] == "RS-DOC-18"
     assert run(["status", str(config), "nobody"]) == Exit.USAGE
 
 

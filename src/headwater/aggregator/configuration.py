@@ -162,7 +162,8 @@ class ServiceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     state: Path
     listen: str | None = None
-    operator_token: str | None = None
+    base_url: str | None = None
+    operator_token: Annotated[str, Meta(min_length=16)] | None = None
     keep_free: Annotated[int, Meta(ge=0)] | None = None
     parallel: Annotated[int, Meta(ge=1, le=256)] = 4
     keep_events: Positive = 7_776_000.0

@@ -1,339 +1,125 @@
 """The pages of a service over HTTP: for people, as JSON at the same addresses, and what an operator posts.
 
-Whoever reaches the address may read; it is on loopback unless the configuration says otherwise. Who acts has to know
-the operator's token. The store is asked in few threads, and of more than some waiting requests the newest are refused.
+Whoever is on this machine may read; who acts, or reads from elsewhere, names the operator's token: a program by
+`Authorization: Bearer`, a browser, which asks for it by itself, by `Basic` with any user name. A browser sends that
+also with the forms of other pages, so that it acts only by a form of ours. A name in `Host` that is none of ours may
+be that of a page which wants to read us by the reader's browser: it gets nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import time
+import binascii
+import hmac
+from base64 import b64decode
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote
+from functools import cache, partial
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
 from headwater.aggregator import rendering
-from headwater.aggregator.configuration import AggregatorConfig, listen_address
+from headwater.aggregator.configuration import AggregatorConfig, listen_address, read_aggregation
 from headwater.aggregator.metrics import metrics_page
-from headwater.aggregator.operator_sessions import OperatorSessions, cookie, is_own_form
-from headwater.aggregator.source_report import report_page
 from headwater.aggregator.status import ACTIONS, objection_to, read_fleet
 from headwater.aggregator.store import AggregatorStore
 from headwater.aggregator.views import (
-    DONE,
     View,
     events_view,
     fleet_view,
+    report_page,
     run_view,
     runs_view,
     sink_view,
     source_view,
 )
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageFault
 from headwater.http import responses
-from headwater.http.ingest import bearer_token
 from headwater.http.metrics import CONTENT_TYPE
 from headwater.http.requests import Receive, Scope, header, read_body, weights
-from headwater.http.responses import CLOSE, ReaderGone, Response, Send, line
+from headwater.http.responses import CLOSE, Head, ReaderGone, Response, Send, line
 from headwater.http.server import MakeServer, ServerLimits, ServerThread, address_url, listen
 from headwater.notify.hub.policy import RequestRefusal
-from headwater.version import __version__
+from headwater.sync.run import utcnow
 
 _PORT: Final = 8_600
 _LONGEST_TARGET: Final = 4_096
-_FORM_OCTETS: Final = 8_192
+_FORM_OCTETS: Final = 32 << 10
 _MOST_FIELDS: Final = 20
-_THREADS: Final = 4
-_MOST_WAITING: Final = 64
 _LIMITS: Final = ServerLimits(
-    head_octets=16 << 10, head_seconds=10.0, connections=200, client_connections=100, shutdown_seconds=3
+    head_octets=16 << 10, head_seconds=10.0, connections=64, client_connections=48, shutdown_seconds=3
 )
 _END_SECONDS: Final = 10.0
-
-_SAFE: Final = (
-    line(b"cache-control", b"no-store")
-    + line(b"x-content-type-options", b"nosniff")
-    + line(b"x-frame-options", b"DENY")
-    + line(b"referrer-policy", b"same-origin")
-    + line(b"cross-origin-resource-policy", b"same-origin")
-    + line(b"cross-origin-opener-policy", b"same-origin")
-    + line(b"vary", b"accept, cookie")
-)
-
-
-def _policy(style: str) -> bytes:
-    policy = f"default-src 'none'; style-src {style}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    return line(b"content-security-policy", policy.encode())
-
-
 _HTML, _JSON = b"text/html; charset=utf-8", b"application/json"
+_NO_STORE: Final = line(b"cache-control", b"no-store")
+_OF_STATUS: Final = {
+    401: line(b"www-authenticate", b'Basic realm="the operator\'s token as password", charset="UTF-8"'),
+    405: line(b"allow", b"GET, HEAD, POST") + CLOSE,
+}
+
+
+@cache
+def _head() -> Head:
+    policy = (
+        f"default-src 'none'; style-src '{rendering.style_hash()}';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return (
+        _NO_STORE
+        + line(b"content-security-policy", policy.encode())
+        + line(b"x-content-type-options", b"nosniff")
+        + line(b"x-frame-options", b"DENY")
+        + line(b"referrer-policy", b"same-origin")
+        + line(b"cross-origin-resource-policy", b"same-origin")
+        + line(b"cross-origin-opener-policy", b"same-origin")
+        + line(b"vary", b"accept")
+    )
 
 
 class PageRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a page: `path` are its decoded segments, `up` leads from there to the top."""
+    """What is asked of a page: `path` are its decoded segments, `form` what an operator posts."""
 
     path: tuple[str, ...]
     query: Mapping[str, str]
+    form: Mapping[str, str]
     wants_json: bool
-    up: str
-    session: str | None
-    """The secret of the operator's session, if the browser has one."""
 
 
-def read_target(scope: Scope, session: str | None) -> PageRequest | RequestRefusal:
-    """What a request asks for; JSON by `Accept`, `?format=json`, or `.json` at the end of the path."""
+def read_request(scope: Scope, body: bytes) -> PageRequest | RequestRefusal:
+    """What a request asks for; JSON by `Accept` or `?format=json`."""
     raw, query = scope["raw_path"], scope.get("query_string", b"")
     if len(raw) + len(query) > _LONGEST_TARGET:
         return RequestRefusal(414, "the address is too long")
     try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        fields, form = (
+            dict(parse_qsl(text.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+            for text in (query, body)
+        )
     except ValueError:
-        return RequestRefusal(400, "the query cannot be read")
-    fields = dict(pairs)
-    segments = tuple(unquote(part) for part in raw.decode("latin-1").removeprefix("/").split("/"))
+        return RequestRefusal(400, "the query or the form cannot be read")
     accepted = weights(header(scope, b"accept"))
     wants_json = accepted.get("application/json", 0.0) > accepted.get("text/html", 0.0)
     return PageRequest(
-        path=segments,
+        path=tuple(unquote(part) for part in raw.decode("latin-1").removeprefix("/").split("/")),
         query=fields,
+        form=form,
         wants_json=fields.get("format") == "json" or wants_json,
-        up="../" * (len(segments) - 1),
-        session=session,
     )
 
 
-class PagesApplication:
-    """Answers the requests to the pages of one service. `is_alive`: whether the service does its work."""
-
-    def __init__(
-        self,
-        config: AggregatorConfig,
-        store: AggregatorStore,
-        is_alive: Callable[[], bool],
-        on_fault: Callable[[HeadwaterError], None],
-    ) -> None:
-        self.config = config
-        """May be replaced by a newer one at any time."""
-
-        self._store = store
-        self._is_alive = is_alive
-        self._on_fault = on_fault
-        self._sessions = OperatorSessions(config.operator_token)
-        self._threads = ThreadPoolExecutor(_THREADS, "pages")
-        self._waiting = 0
-
-    def close(self) -> None:
-        """Give up the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def use(self, config: AggregatorConfig) -> None:
-        """Show another configuration from now on; with another token, all sessions end."""
-        if config.operator_token != self.config.operator_token:
-            self._sessions = OperatorSessions(config.operator_token)
-        self.config = config
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            response = await self._respond(scope, receive)
-        except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
-            response = responses.failed(error, self._on_fault, _SAFE)
-        with suppress(ReaderGone):
-            await send(response.message(response.content()))
-
-    async def _respond(self, scope: Scope, receive: Receive) -> Response:
-        method = scope["method"]
-        cookies = (header(scope, b"cookie") or b"").decode("latin-1")
-        request = read_target(scope, self._sessions.csrf(cookies, time.monotonic()))
-        if isinstance(request, RequestRefusal):
-            return responses.text(request.status, request.text, _SAFE + CLOSE)
-        kind = request.path[0]
-        if method == "POST" and kind in ("sources", "session"):
-            return await self._post(scope, receive, request)
-        if method not in ("GET", "HEAD"):
-            return responses.text(405, "this address accepts only GET", _SAFE + CLOSE + line(b"allow", b"GET, HEAD"))
-        if request.path == ("style.css",):
-            return _answer(200, rendering.style().encode(), b"text/css; charset=utf-8", "'none'")
-        return await self._ask(self._get, request)
-
-    async def _ask(self, answer: Callable[..., Response], *given: Any) -> Response:
-        if self._waiting >= _MOST_WAITING:
-            return responses.text(503, "too many requests at this moment", _SAFE + line(b"retry-after", b"2"))
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, answer, *given)
-        finally:
-            self._waiting -= 1
-
-    # what is read
-
-    def _get(self, request: PageRequest) -> Response:
-        match request.path:
-            case ("metrics",):
-                page = metrics_page(read_fleet(self.config, self._store, is_alive=self._is_alive()), of_service=True)
-                return _answer(200, page, CONTENT_TYPE, "'none'")
-            case ("healthz",):
-                return self._health()
-            case ("session",):
-                values = {"problem": "", "next": request.query.get("next", "")}
-                return self._page(request, View(template="session.html", values=values, data={}))
-            case ("reports", name):
-                report = report_page(self.config, self._store, name)
-                if report is not None:
-                    return _answer(200, report, _HTML, f"'{rendering.style_hash()}'")
-        found = self._view(request.path, request)
-        last = request.path[-1]
-        if found is None and last.endswith(".json"):
-            shorter = (*request.path[:-1], last.removesuffix(".json"))
-            found = self._view(("",) if shorter == ("index",) else shorter, request)
-            request = msgspec.structs.replace(request, wants_json=True)
-        return self._page(request, found or _nothing("there is no such page"))
-
-    def _view(self, path: tuple[str, ...], request: PageRequest) -> View | None:
-        config, store = self.config, self._store
-        match path:
-            case ("",):
-                return fleet_view(config, store, request.query, is_alive=self._is_alive())
-            case ("sources", name):
-                return source_view(config, store, name, request.query.get("done", ""))
-            case ("runs",):
-                return runs_view(store, request.query)
-            case ("runs", number) if number.isascii() and number.isdecimal() and len(number) <= 15:
-                return run_view(store, int(number))
-            case ("sinks", name):
-                return sink_view(config, store, name)
-            case ("events",):
-                return events_view(store, request.query)
-        return None
-
-    def _health(self) -> Response:
-        """Whether the service itself does its work; how sources do, their pages and figures say."""
-        is_alive = self._is_alive()
-        report = {"status": "ok" if is_alive else "failing", "last_event": self._store.last_number()}
-        return _answer(200 if is_alive else 503, msgspec.json.encode(report), _JSON, "'none'")
-
-    def _page(self, request: PageRequest, view: View) -> Response:
-        if request.wants_json:
-            return _answer(view.status, msgspec.json.encode(view.data), _JSON, "'none'")
-        page = rendering.page(
-            view.template,
-            **view.values,
-            up=request.up,
-            now=dt.datetime.now(dt.UTC),
-            session=request.session,
-            can_act=self._sessions.can_act,
-            json=_json_address(request) if view.data else "",
-            fleet_name=self.config.path.stem,
-            version=__version__,
-        )
-        return _answer(view.status, page, _HTML, "'self'")
-
-    # what an operator does
-
-    async def _post(self, scope: Scope, receive: Receive, request: PageRequest) -> Response:
-        body = await read_body(scope, receive, _FORM_OCTETS)
-        if isinstance(body, RequestRefusal):
-            return responses.text(body.status, body.text, _SAFE + CLOSE)
-        try:
-            pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-        except ValueError:
-            return responses.text(400, "the form cannot be read", _SAFE + CLOSE)
-        form = dict(pairs)
-        if not self._sessions.can_act:
-            return self._page(request, _nothing("nobody may act here: the configuration has no operator_token", 403))
-        if request.path == ("session",):
-            return self._session(scope, request, form)
-        problem = self._objection(scope, form)
-        if problem is not None:
-            return self._page(request, _nothing(problem.text, problem.status))
-        if len(request.path) != 2:
-            return self._page(request, _nothing("there is no such page"))
-        return await self._ask(self._act, request, request.path[1], form.get("action", ""))
-
-    def _objection(self, scope: Scope, form: Mapping[str, str]) -> RequestRefusal | None:
-        """Why this request may not act; None: it may.
-
-        A program names the token in its head, which no page can make a browser do. A form has the token, or the secret
-        of a session; it must come from a page of ours in either case.
-        """
-        now = time.monotonic()
-        cookies = (header(scope, b"cookie") or b"").decode("latin-1")
-        bearer = bearer_token(scope["headers"])
-        token = form.get("token") if bearer is None else bearer.decode("latin-1")
-        if bearer is None and not _is_own(scope):
-            return RequestRefusal(403, "this form was not sent by a page of this service")
-        if token is not None:
-            return self._refused_token(scope, token, now)
-        if self._sessions.is_form_of(cookies, form.get("csrf", ""), now):
-            return None
-        return RequestRefusal(403, "the session is over: enter the token again")
-
-    def _refused_token(self, scope: Scope, token: str, now: float) -> RequestRefusal | None:
-        if self._sessions.knows(token):
-            return None
-        client = str((scope.get("client") or ("", 0))[0])
-        if self._sessions.wait_seconds(client, now) > 0:
-            return RequestRefusal(429, "too many wrong tokens: wait a minute")
-        return RequestRefusal(401, "this is not the operator's token")
-
-    def _session(self, scope: Scope, request: PageRequest, form: Mapping[str, str]) -> Response:
-        now, cookies = time.monotonic(), (header(scope, b"cookie") or b"").decode("latin-1")
-        if not _is_own(scope):
-            return self._page(request, _nothing("this form was not sent by a page of this service", 403))
-        is_secure = (header(scope, b"origin") or b"").startswith(b"https://")
-        if "end" in form:
-            if self._sessions.is_form_of(cookies, form.get("csrf", ""), now):
-                self._sessions.end(cookies)
-            return _redirect("./", line(b"set-cookie", cookie("", "/", is_secure=is_secure).encode()))
-        target = form.get("next", "")
-        if (refused := self._refused_token(scope, form.get("token", ""), now)) is not None:
-            values = {"problem": refused.text, "next": target}
-            return self._page(request, View(template="session.html", values=values, data={}, status=refused.status))
-        kind, _, name = target.partition("/")
-        place = f"sources/{quote(unquote(name), safe='')}" if kind == "sources" and name else "./"
-        key = self._sessions.begin(now)
-        return _redirect(place, line(b"set-cookie", cookie(key, "/", is_secure=is_secure).encode()))
-
-    def _act(self, request: PageRequest, name: str, action: str) -> Response:
-        fields, state = ACTIONS.get(action), self._store.source(name)
-        if state is None:
-            return self._page(request, _nothing("there is no such source"))
-        if fields is None:
-            return self._page(request, _nothing(f"an action is one of {', '.join(ACTIONS)}", 400))
-        if (objection := objection_to(action, state)) is not None:
-            return self._page(request, _nothing(objection, 409))
-        changed = self._store.change(name, **fields)
-        if request.wants_json:
-            return _answer(200, msgspec.json.encode({"source": changed, "done": DONE[action]}), _JSON, "'none'")
-        return _redirect(f"{quote(name, safe='')}?done={action}")
-
-
-def _is_own(scope: Scope) -> bool:
-    asked = (header(scope, name) for name in (b"sec-fetch-site", b"origin", b"host"))
-    return is_own_form(*(None if one is None else one.decode("latin-1") for one in asked))
-
-
-def _nothing(said: str, status: int = 404) -> View:
-    return View(template="error.html", values={"said": said, "status": status}, data={"error": said}, status=status)
-
-
-def _json_address(request: PageRequest) -> str:
-    fields = {name: text for name, text in request.query.items() if name not in ("format", "done")}
-    return f"?{rendering.query_of(fields)}format=json"
-
-
-def _answer(status: int, body: bytes, kind: bytes, style: str) -> Response:
-    head = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body)) + _policy(style) + _SAFE
-    return Response(status, head, body=body, octets=len(body))
-
-
-def _redirect(place: str, head: bytes = b"") -> Response:
-    return Response(303, line(b"location", place.encode("ascii")) + line(b"content-length", b"0") + _SAFE + head)
+def credentials(authorization: bytes | None) -> tuple[str, bytes]:
+    """The scheme of a request's credentials, and the token; empty where there are none."""
+    scheme, _, rest = (authorization or b"").strip().partition(b" ")
+    match scheme.lower():
+        case b"bearer":
+            return "bearer", rest.strip()
+        case b"basic":
+            with suppress(binascii.Error):
+                return "basic", b64decode(rest, validate=True).partition(b":")[2]
+    return "", b""
 
 
 class Pages:
@@ -345,12 +131,18 @@ class Pages:
         store: AggregatorStore,
         *,
         is_alive: Callable[[], bool] = lambda: True,
+        reload: Callable[[], None] = lambda: None,
         on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
     ) -> None:
-        """Listens from now on, where `listen` of the configuration says. Raises UsageFault and AddressInUse."""
+        """Listens from now on, where `listen` of the configuration says. Raises UsageFault and AddressInUse.
+
+        `is_alive`: whether the service does its work; `reload` lets it read its configuration again.
+        """
         host, port = listen_address(config.listen or str(_PORT))
-        self._socket = listen(host, port)
-        self._app = PagesApplication(config, store, is_alive, on_fault)
+        self._socket, self._host = listen(host, port), host.lower()
+        self._is_local = ip_address(self._socket.getsockname()[0]).is_loopback
+        self._config, self._store, self._on_fault = config, store, on_fault
+        self._is_alive, self._reload = is_alive, reload
         self._thread = ServerThread("pages", self._serve, on_fault)
 
     @property
@@ -360,7 +152,7 @@ class Pages:
 
     def use(self, config: AggregatorConfig) -> None:
         """Show a configuration that was read anew; the address stays."""
-        self._app.use(config)
+        self._config = config
 
     def start(self) -> None:
         """Serve from now on. Raises what keeps it from that."""
@@ -369,8 +161,143 @@ class Pages:
     def stop(self) -> None:
         """End gracefully, and wait for it a while."""
         self._thread.stop(_END_SECONDS)
-        self._app.close()
         self._socket.close()
 
     async def _serve(self, make_server: MakeServer) -> None:
-        await make_server(self._app, _LIMITS).serve(sockets=[self._socket])
+        await make_server(self._answer, _LIMITS).serve(sockets=[self._socket])
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._respond(scope, receive)
+        except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
+            response = responses.failed(error, self._on_fault, _NO_STORE)
+        with suppress(ReaderGone):
+            await send(response.message(response.content()))
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        is_post = scope["method"] == "POST"
+        body = await read_body(scope, receive, _FORM_OCTETS) if is_post else b""
+        asked = body if isinstance(body, RequestRefusal) else read_request(scope, body)
+        if isinstance(asked, RequestRefusal):
+            return responses.text(asked.status, asked.text, _NO_STORE + CLOSE)
+        if (refusal := self._refusal(scope)) is not None:
+            return self._page(asked, refusal)
+        return await asyncio.to_thread(self._act if is_post else self._show, asked)
+
+    # who may do what
+
+    def _refusal(self, scope: Scope) -> RequestRefusal | None:
+        """Why a request is not answered; None: it is."""
+        host, method = header(scope, b"host"), scope["method"]
+        if host is not None and not self._is_our_name(host.decode("latin-1")):
+            return RequestRefusal(421, "this service does not know itself by this name: see base_url")
+        if method not in ("GET", "HEAD", "POST"):
+            return RequestRefusal(405, "addresses here accept only GET and POST")
+        if method != "POST" and (self._is_local or scope["raw_path"] == b"/healthz"):
+            return None
+        if (own := self._config.operator_token) is None:
+            return RequestRefusal(403, "nobody may do that here: the configuration has no operator_token")
+        scheme, token = credentials(header(scope, b"authorization"))
+        if not hmac.compare_digest(token, own.encode()):
+            return RequestRefusal(401, "the operator's token is needed")
+        if method == "POST" and scheme == "basic" and not _is_own_form(scope, host):
+            return RequestRefusal(403, "this form was not sent by a page of this service")
+        return None
+
+    def _is_our_name(self, host: str) -> bool:
+        """Whether a `Host` is localhost, an address, or a name of the configuration."""
+        with suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname or ""
+            if name not in {"localhost", self._host, urlsplit(self._config.base_url or "").hostname}:
+                ip_address(name)
+            return True
+        return False
+
+    # what is read
+
+    def _show(self, asked: PageRequest) -> Response:
+        config, store, found = self._config, self._store, None
+        fleet = partial(read_fleet, config, store, is_alive=self._is_alive())
+        match asked.path:
+            case ("metrics",):
+                return _response(200, metrics_page(fleet(), of_service=True), CONTENT_TYPE)
+            case ("healthz",):
+                is_alive = self._is_alive()
+                report = {"status": "ok" if is_alive else "failing", "last_event": store.last_number()}
+                return _response(200 if is_alive else 503, msgspec.json.encode(report), _JSON)
+            case ("reports", name) if (page := report_page(config, store, fleet(), name)) is not None:
+                return _response(200, page, _HTML)
+            case ("",):
+                found = fleet_view(fleet(), asked.query)
+            case ("sources", name):
+                found = source_view(config, store, fleet(), name)
+            case ("runs",):
+                found = runs_view(store, asked.query)
+            case ("runs", number) if number.isascii() and number.isdecimal() and len(number) <= 15:
+                found = run_view(store, int(number))
+            case ("sinks", name):
+                found = sink_view(store, fleet(), name)
+            case ("events",):
+                found = events_view(store, asked.query)
+        return self._page(asked, found or _NOTHING)
+
+    def _page(self, asked: PageRequest, found: View | RequestRefusal) -> Response:
+        status, head = 200, b""
+        if isinstance(found, RequestRefusal):
+            status, head = found.status, _OF_STATUS.get(found.status, b"")
+            found = View("error.html", {"error": found.text, "status": status})
+        if asked.wants_json:
+            return _response(status, msgspec.json.encode(found.data), _JSON, head)
+        page = rendering.page(
+            found.template,
+            **found.data,
+            up="../" * (len(asked.path) - 1),
+            query=asked.query,
+            now=utcnow(),
+            can_act=self._config.operator_token is not None,
+            service=self._config.path.stem,
+        )
+        return _response(status, page, _HTML, head)
+
+    # what an operator does
+
+    def _act(self, asked: PageRequest) -> Response:
+        action, place = asked.form.get("action", ""), "./"
+        match asked.path:
+            case ("reload",):
+                try:
+                    read_aggregation(self._config.path)
+                except UsageFault as fault:
+                    return self._page(asked, RequestRefusal(409, f"{fault.what} ({fault.where})"))
+                self._reload()
+                done: dict[str, object] = {"done": "reload"}
+            case ("sources", name) if (state := self._store.source(name)) is not None:
+                if action not in ACTIONS:
+                    return self._page(asked, RequestRefusal(400, f"an action is one of {', '.join(ACTIONS)}"))
+                if (objection := objection_to(action, state, asked.form.get("asked", ""))) is not None:
+                    return self._page(asked, RequestRefusal(409, objection))
+                done = {"done": action, "source": self._store.change(name, **ACTIONS[action])}
+                place = quote(name, safe="")
+            case _:
+                return self._page(asked, _NOTHING)
+        if asked.wants_json:
+            return _response(200, msgspec.json.encode(done), _JSON)
+        return _response(303, b"", _HTML, line(b"location", place.encode()))
+
+
+_NOTHING: Final = RequestRefusal(404, "there is no such page")
+
+
+def _is_own_form(scope: Scope, host: bytes | None) -> bool:
+    """Whether a POST of a browser came from a page of this service.
+
+    `Sec-Fetch-Site` says so through any proxy. A browser without it (over plain HTTP, none sends it but to loopback)
+    sends `Origin`, whose host must be the one that was asked. What sends neither is no browser's form.
+    """
+    site, origin = header(scope, b"sec-fetch-site"), header(scope, b"origin")
+    return site == b"same-origin" if site is not None else origin is not None and origin.partition(b"://")[2] == host
+
+
+def _response(status: int, body: bytes, kind: bytes, head: Head = b"") -> Response:
+    told = line(b"content-type", kind) + line(b"content-length", b"%d" % len(body)) + _head() + head
+    return Response(status, told, body=body, octets=len(body))

@@ -21,6 +21,7 @@ from subprocess import DEVNULL, PIPE
 from typing import Final, NamedTuple
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, PublishRule, listen_address
+from headwater.aggregator.status import PUBLISH_FAULT
 from headwater.aggregator.store import AggregatorStore, Life, Retirement, SourceState
 from headwater.errors import HeadwaterError, as_fault
 from headwater.http.server import address_url, listen
@@ -181,7 +182,11 @@ class Republisher:
             self._stop_process()
             self._deaths += 1
             self._next_start = now + Backoff(2 * PAUSE_SECONDS, 300.0).seconds(self._deaths)
-            self._listener(Notice("HW-AGG-70", f"the process that publishes ended with status {status}", self.url))
+            what = f"the process that publishes ended with status {status}"
+            self._listener(Notice("HW-AGG-70", what, self.url))
+            self._store.keep_fact(PUBLISH_FAULT, what)
+        elif self._process is not None and self._store.fact(PUBLISH_FAULT):
+            self._store.keep_fact(PUBLISH_FAULT, None)
         if now < self._next_start:
             return
         text = self._wanted(now)

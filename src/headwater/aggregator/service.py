@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class FollowingService:
         if config.publish is not None:
             self._begin(Republisher(config, self.store, self._hear))
         if config.listen is not None:
-            pages = Pages(config, self.store, is_alive=self.is_alive, on_fault=self._note)
+            pages = Pages(config, self.store, is_alive=self.is_alive, reload=_hang_up, on_fault=self._note)
             self._begin(pages)
             self.url = pages.url
 
@@ -139,6 +140,11 @@ class FollowingService:
 
     def _note(self, fault: HeadwaterError) -> None:
         self._tell(Notice(fault.code, fault.what, fault.where))
+
+
+def _hang_up() -> None:
+    """Let the main thread read the configuration again."""
+    os.kill(os.getpid(), signal.SIGHUP)
 
 
 # what an operator does to a source for good

@@ -14,14 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, SinkConfig
 from headwater.aggregator.store import (
     AggregatorStore,
     Answer,
-    Life,
-    Question,
-    Retirement,
     Run,
     RunRecord,
     SinkState,
@@ -30,38 +28,38 @@ from headwater.aggregator.store import (
 )
 from headwater.errors import Exit
 from headwater.files.file_copies import Room, free_octets
+from headwater.quantities import printable
 from headwater.spec.records import ToDict
 from headwater.sync.copy_status import is_locked
 from headwater.sync.reports import gravest_status
 
-LOCK = "lock"
-"""The file in `AggregatorConfig.home` that a service holds while it runs."""
-
 
 class SourceVerdict(StrEnum):
-    """What an operator has to know of a source first, the worst first."""
+    """What an operator has to know of a source first, the worst first.
 
-    QUESTION = "waits for you"  # a person has to approve or refuse
+    QUESTION: a person has to approve or refuse. STALE: its last runs were sound, and too long ago. RETIRED: retired,
+    disabled, or no longer in the file. The others are those of its life.
+    """
+
+    QUESTION = "waits for you"
     DEAD = "dead"
     FAILING = "failing"
-    STALE = "out of date"  # its last runs were sound, and too long ago
+    STALE = "out of date"
     DEGRADED = "degraded"
     FIRST_COPY = "first copy"
     NEW = "new"
     PAUSED = "paused"
     FOLLOWING = "following"
-    RETIRED = "not followed"  # retired, disabled, or no longer in the file
+    RETIRED = "not followed"
 
+
+LOCK = "lock"
+"""The file in `AggregatorConfig.home` that a service holds while it runs."""
+
+PUBLISH_FAULT = "publish fault"
+"""The fact of the store that says why the publication of a service does not work."""
 
 ORDER = tuple(SourceVerdict)
-_OF_LIFE = {
-    Life.NEW: SourceVerdict.NEW,
-    Life.FIRST_COPY: SourceVerdict.FIRST_COPY,
-    Life.FOLLOWING: SourceVerdict.FOLLOWING,
-    Life.DEGRADED: SourceVerdict.DEGRADED,
-    Life.FAILING: SourceVerdict.FAILING,
-    Life.DEAD: SourceVerdict.DEAD,
-}
 _STATUSES = {
     SourceVerdict.QUESTION: Exit.TRANSFERS_FAILED,
     SourceVerdict.DEAD: Exit.SOURCE,
@@ -76,76 +74,38 @@ _STATUSES = {
 }
 
 
-class SourceStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one source; ages are seconds by our clock."""
+class SourceStatus(SourceState, frozen=True, kw_only=True):
+    """The state of one source, with what the file and its last run say; ages are seconds by our clock.
 
-    name: str
+    `exit_status` is what the state means for a monitor: 0 only while the source is followed, and was proved to be in
+    step lately. A proof that is older than `allowed_seconds` makes it out of date. `defects`: how often the last run
+    found something wrong in the source's documents. `running` is the number of the run that is under way.
+    """
+
     title: str
-    url: str
     tags: tuple[str, ...]
     contact: str | None
     verdict: SourceVerdict
     exit_status: int
-    """What the state means for a monitor: 0 only while the source is followed, and was proved to be in step lately."""
-
-    sound_at: dt.datetime | None
-    """When the last run began that proved the copy to be in step; None: there was none."""
-
     age_seconds: float | None
     allowed_seconds: float
-    """An older proof makes the source out of date."""
-
-    life: Life
-    life_since: dt.datetime | None
-    question: Question | None
-    question_text: str
-    answer: Answer | None
-    is_paused: bool
-    is_wanted_now: bool
-    retirement: Retirement | None
-    failures: int
-    failing_since: dt.datetime | None
-    resources: int
-    octets: int
-    failed: int
-    held_back: int
-    audited_at: dt.datetime | None
     last_run: int | None
-    """The number of the last run."""
-
     last_status: int | None
-    last_seconds: float | None
     ended_at: dt.datetime | None
     reason: str
     code: str | None
     defects: int
-    """How often the last run found something wrong in the source's documents."""
-
     running: int | None
-    """The number of the run that is under way."""
-
     running_kind: str | None
     running_since: dt.datetime | None
-    next_at: dt.datetime | None
     is_overdue: bool
-    hosts: tuple[str, ...]
 
 
-class SinkStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """How far a sink is behind the journal of events."""
+class SinkStatus(SinkState, frozen=True, kw_only=True):
+    """How far a sink is behind the journal of events: its oldest waiting event has waited for `lag_seconds`."""
 
-    name: str
     kind: str
-    acknowledged: int
-    waiting: int
     lag_seconds: float
-    """How long the oldest waiting event has been waiting; 0: none waits."""
-
-    dead_letters: int
-    refused: int
-    failures: int
-    failure: str
-    next_at: dt.datetime | None
     exit_status: int
 
 
@@ -166,21 +126,25 @@ class HostStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0
 
 
+_SUMS = ("resources", "octets", "failed", "held_back")
+
+
 class FleetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a service and of all that it follows; `sources` has the worst first."""
+    """The state of a service and of all that it follows.
+
+    `is_alive`: whether a service runs on this state. `publish_fault`: why its publication does not work. `counts` are
+    sources by verdict; `hosts` has those first that refused most, `sources` the worst.
+    """
 
     time: dt.datetime
     config: str
     is_alive: bool
-    """Whether a service runs on this state."""
-
+    publish_fault: str | None
     exit_status: int
     free_octets: int
     keep_free: int | None
     is_full: bool
     counts: dict[str, int]
-    """Sources by verdict."""
-
     resources: int
     octets: int
     failed: int
@@ -189,8 +153,6 @@ class FleetStatus(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     last_event: int
     reasons: tuple[FailureReason, ...]
     hosts: tuple[HostStatus, ...]
-    """Those that refused most come first."""
-
     sinks: tuple[SinkStatus, ...]
     sources: tuple[SourceStatus, ...]
 
@@ -213,34 +175,16 @@ def source_status(
     if verdict is SourceVerdict.FOLLOWING and last is not None and _has_doubts(last):
         verdict = SourceVerdict.DEGRADED
     return SourceStatus(
-        name=state.name,
+        **asdict(state),
         title=followed.title if followed else "",
-        url=state.url,
         tags=followed.tags if followed else (),
         contact=followed.contact if followed else None,
         verdict=verdict,
         exit_status=int(_STATUSES[verdict]),
-        sound_at=state.sound_at,
         age_seconds=age,
         allowed_seconds=allowed,
-        life=state.life,
-        life_since=state.life_since,
-        question=state.question,
-        question_text=state.question_text,
-        answer=state.answer,
-        is_paused=state.is_paused,
-        is_wanted_now=state.is_wanted_now,
-        retirement=state.retirement,
-        failures=state.failures,
-        failing_since=state.failing_since,
-        resources=state.resources,
-        octets=state.octets,
-        failed=state.failed,
-        held_back=state.held_back,
-        audited_at=state.audited_at,
         last_run=last.number if last else None,
         last_status=last.exit_status if last else None,
-        last_seconds=(last.ended_at - last.began_at).total_seconds() if last else state.last_seconds,
         ended_at=last.ended_at if last else None,
         reason=last.reason if last else "",
         code=last.code if last else None,
@@ -248,9 +192,7 @@ def source_status(
         running=running.number if running else None,
         running_kind=running.kind if running else None,
         running_since=running.began_at if running else None,
-        next_at=state.next_at,
         is_overdue=overdue,
-        hosts=state.hosts,
     )
 
 
@@ -274,7 +216,7 @@ def _verdict(followed: FollowedSource | None, state: SourceState, *, is_stale: b
         return SourceVerdict.RETIRED
     if state.question is not None and state.answer is None:
         return SourceVerdict.QUESTION
-    of_life = _OF_LIFE[state.life]
+    of_life = SourceVerdict(state.life)
     if of_life in (SourceVerdict.DEAD, SourceVerdict.FAILING):
         return of_life
     if state.is_paused:
@@ -286,16 +228,9 @@ def sink_status(sink: SinkConfig, state: SinkState, now: dt.datetime) -> SinkSta
     """How far a sink is at `now`."""
     oldest = state.oldest_waiting_at
     return SinkStatus(
-        name=sink.name,
+        **asdict(state),
         kind=sink.kind,
-        acknowledged=state.acknowledged,
-        waiting=state.waiting,
         lag_seconds=max(0.0, (now - oldest).total_seconds()) if oldest is not None and state.waiting else 0.0,
-        dead_letters=state.dead_letters,
-        refused=state.refused,
-        failures=state.failures,
-        failure=state.failure,
-        next_at=state.next_at,
         exit_status=int(Exit.TRANSFERS_FAILED if state.failures or state.refused else Exit.DONE),
     )
 
@@ -325,12 +260,9 @@ def hosts_of(runs: Iterable[RunRecord]) -> tuple[HostStatus, ...]:
     found: dict[str, HostStatus] = {}
     for run in runs:
         for host, (requests, refused) in run.by_host.items():
-            one = found.get(host, HostStatus(host=host))
+            _, sources, others, refusals = astuple(found.get(host, HostStatus(host=host)))
             found[host] = HostStatus(
-                host=host,
-                sources=one.sources + 1,
-                requests=one.requests + requests,
-                refused=one.refused + refused,
+                host=host, sources=sources + 1, requests=others + requests, refused=refusals + refused
             )
     return tuple(sorted(found.values(), key=lambda one: (-one.refused, -one.requests, one.host)))
 
@@ -357,23 +289,23 @@ def fleet_status(
         key=_badness,
     )
     sinks = tuple(sink_status(one, sink_state(store, one.name), now) for one in config.sinks)
+    found = Counter(one.verdict for one in sources)
     is_full = free < (config.keep_free or 0)
     statuses = [*(one.exit_status for one in sources), *(one.exit_status for one in sinks)]
-    if is_full or not is_alive:
+    publish_fault = store.fact(PUBLISH_FAULT) if config.publish is not None else None
+    if is_full or publish_fault or not is_alive:
         statuses.append(int(Exit.STORE))
     return FleetStatus(
         time=now,
         config=str(config.path),
         is_alive=is_alive,
+        publish_fault=publish_fault,
         exit_status=gravest_status(statuses) or int(Exit.FINDINGS if Exit.FINDINGS in statuses else Exit.DONE),
         free_octets=free,
         keep_free=config.keep_free,
         is_full=is_full,
-        counts=_counts(sources),
-        resources=sum(one.resources for one in sources),
-        octets=sum(one.octets for one in sources),
-        failed=sum(one.failed for one in sources),
-        held_back=sum(one.held_back for one in sources),
+        counts={str(one): found[one] for one in ORDER if found[one]},
+        **{name: sum(getattr(one, name) for one in sources) for name in _SUMS},
         running=len(running),
         last_event=store.last_number(),
         reasons=reasons_of(sources),
@@ -387,11 +319,6 @@ def _badness(source: SourceStatus) -> tuple[int, float, str]:
     """The order in which sources are shown: the worst first, of the like the oldest proof."""
     age = float("inf") if source.age_seconds is None else source.age_seconds
     return ORDER.index(source.verdict), -age, source.name
-
-
-def _counts(sources: Sequence[SourceStatus]) -> dict[str, int]:
-    found = Counter(one.verdict for one in sources)
-    return {str(one): found[one] for one in ORDER if found[one]}
 
 
 def read_fleet(config: AggregatorConfig, store: AggregatorStore, *, is_alive: bool | None = None) -> FleetStatus:
@@ -410,12 +337,8 @@ def chosen(sources: Sequence[SourceStatus], *, verdict: str = "", tag: str = "",
         for one in sources
         if (not verdict or one.verdict == verdict)
         and (not tag or tag in one.tags)
-        and (not text or any(text in field.casefold() for field in _searched(one)))
+        and text in "\n".join((one.name, one.title, one.url, one.reason, one.code or "")).casefold()
     ]
-
-
-def _searched(source: SourceStatus) -> tuple[str, ...]:
-    return source.name, source.title, source.url, source.reason, source.code or ""
 
 
 # what an operator does
@@ -430,10 +353,20 @@ ACTIONS: Mapping[str, Mapping[str, object]] = {
 """What each command of the operator changes of a source."""
 
 
-def objection_to(action: str, state: SourceState) -> str | None:
-    """Why an action of the operator would do nothing; None: it does something."""
+def objection_to(action: str, state: SourceState, asked: str | None = None) -> str | None:
+    """Why an action of the operator would do nothing; None: it does something.
+
+    `asked` is the `question_text` that the operator has seen, where that is known: another one is not answered.
+    """
     if "answer" in ACTIONS[action] and state.question is None:
         return "the source asks nothing at present"
+    if "answer" in ACTIONS[action] and asked is not None and _plain(asked) != _plain(state.question_text):
+        return "the source asks something else by now: read it, and answer that (`asked` repeats its `question_text`)"
     if action == "run" and (state.is_paused or state.retirement is not None):
         return "the source is paused or retired: `resume` it first"
     return None
+
+
+def _plain(text: str) -> str:
+    """A text as it comes back from the form of a page, on which it was made printable."""
+    return " ".join(printable(text).split())

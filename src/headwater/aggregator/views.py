@@ -1,10 +1,11 @@
-"""What each page of a service shows, as values: the same for a browser and, as JSON, for a program."""
+"""What each page of a service shows, as values: templates make pages of them, and as JSON a program gets the same."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -12,81 +13,75 @@ from msgspec.structs import asdict, replace
 from headwater.aggregator import rendering
 from headwater.aggregator.configuration import AggregatorConfig
 from headwater.aggregator.source_run import copy_of
-from headwater.aggregator.status import SourceStatus, chosen, read_fleet, sink_state, sink_status, source_status
-from headwater.aggregator.store import AggregatorStore, RunRecord, SourceState
-from headwater.sync.copy_status import SetStatus
+from headwater.aggregator.status import FleetStatus, chosen
+from headwater.aggregator.store import AggregatorStore, RunRecord
+from headwater.sync.copy_status import FailedResource, SetStatus
 
-PAGE_SIZE: Final = 200
-_MOST_ON_A_PAGE: Final = 1_000
+REPORT_OCTETS: Final = 250_000
+_ROWS: Final = 200
+_MOST_ROWS: Final = 1_000
 _RUNS: Final = 200
-_EVENTS: Final = 200
-_SAMPLE: Final = 20
-_FAILURES: Final = 50
-_REPORT_CHARACTERS: Final = 100_000
+_MOST: Final = 100
+_EXAMPLES: Final = 5
 
 Query = Mapping[str, str]
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A page: its template with the values that it shows, and the same as JSON."""
+class View(NamedTuple):
+    """A page: its template, and what it shows."""
 
     template: str
-    values: dict[str, Any]
-    data: Any
-    status: int = 200
+    data: dict[str, Any]
 
 
-def fleet_view(config: AggregatorConfig, store: AggregatorStore, query: Query, *, is_alive: bool | None = None) -> View:
-    """All sources: `state`, `tag` and `words` choose, `page` and `size` divide."""
-    fleet = read_fleet(config, store, is_alive=is_alive)
-    state, tag, words = (query.get(name, "") for name in ("state", "tag", "words"))
-    found = chosen(fleet.sources, verdict=state, tag=tag, words=words)
-    size = min(_MOST_ON_A_PAGE, max(1, number_of(query, "size", PAGE_SIZE)))
-    pages = max(1, -(-len(found) // size))
-    page = min(pages, max(1, number_of(query, "page", 1)))
-    first = (page - 1) * size
-    shown = found[first : first + size]
-    kept = {"state": state, "tag": tag, "words": words, "size": query.get("size", "")}
-    values = {
-        "fleet": fleet,
-        "sources": shown,
-        "chosen_state": state,
-        "chosen_tag": tag,
-        "words": words,
-        "tags": sorted({one for source in fleet.sources for one in source.tags}),
-        "total": len(found),
-        "first": first + 1,
-        "page": page,
-        "pages": pages,
-        "size": size,
-        "query": rendering.query_of({name: text for name, text in kept.items() if text}),
-    }
-    data = asdict(fleet) | {"sources": shown, "total": len(found), "page": page, "pages": pages}
-    return View(template="fleet.html", values=values, data=data)
-
-
-def number_of(query: Query, name: str, usual: int) -> int:
+def number_of(query: Query, name: str, usual: int, most: int = 10**15) -> int:
     """A whole number of a query; what is none counts as absent."""
     text = query.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else usual
+    return min(most, int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else usual)
 
 
-def source_of(config: AggregatorConfig, store: AggregatorStore, name: str, now: dt.datetime) -> SourceStatus | None:
-    """The state of one source; None: there is none of this name."""
-    followed = next((one for one in config.sources if one.name == name), None)
-    state = store.source(name)
-    if state is None and followed is not None:
-        state = SourceState(name=name, url=followed.url)
-    if state is None:
-        return None
-    last = next(iter(store.runs(name, 1)), None)
-    running = next((one for one in store.running() if one.name == name), None)
-    return source_status(followed, state, last, running, now)
+def fleet_view(fleet: FleetStatus, query: Query) -> View:
+    """All sources: `state`, `tag` and `words` choose, `page` and `size` divide."""
+    state, tag, words = (query.get(name, "") for name in ("state", "tag", "words"))
+    found = chosen(fleet.sources, verdict=state, tag=tag, words=words)
+    size = max(1, number_of(query, "size", _ROWS, _MOST_ROWS))
+    pages = max(1, -(-len(found) // size))
+    page = max(1, number_of(query, "page", 1, pages))
+    data = asdict(fleet) | {
+        "sources": found[(page - 1) * size : page * size],
+        "tags": sorted({one for source in fleet.sources for one in source.tags}),
+        "chosen": {"state": state, "tag": tag, "words": words, "size": size},
+        "total": len(found),
+        "page": page,
+        "pages": pages,
+    }
+    return View("fleet.html", data)
 
 
-def waiting_paths(one: SetStatus) -> list[str]:
-    """The paths of a set that are not deleted or updated without consent."""
-    return [*(deletion.path for deletion in one.deletions), *one.updates]
+class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Resources that could not be copied for one reason, with some of their addresses."""
+
+    reason: str
+    count: int
+    since: dt.datetime
+    examples: tuple[str, ...]
+
+
+def failure_groups(sets: list[SetStatus]) -> list[FailureGroup]:
+    """The failed resources of a copy by reason, the commonest first."""
+    found: dict[str, list[FailedResource]] = defaultdict(list)
+    for one in (one for each in sets for one in each.failures):
+        found[one.reason].append(one)
+    groups = [
+        FailureGroup(
+            reason=reason,
+            count=len(those),
+            since=min(one.since for one in those),
+            examples=tuple(one.uri for one in those[:_EXAMPLES]),
+        )
+        for reason, those in found.items()
+    ]
+    return sorted(groups, key=lambda one: -one.count)
 
 
 def without_report(record: RunRecord) -> RunRecord:
@@ -94,93 +89,70 @@ def without_report(record: RunRecord) -> RunRecord:
     return replace(record, report=None)
 
 
-def source_view(config: AggregatorConfig, store: AggregatorStore, name: str, done: str = "") -> View | None:
-    """A source with its runs, failures, defects and audit; None: there is none of this name."""
-    now = dt.datetime.now(dt.UTC)
-    source = source_of(config, store, name, now)
+def source_view(
+    config: AggregatorConfig, store: AggregatorStore, fleet: FleetStatus, name: str, most: int = _MOST
+) -> View | None:
+    """A source with its runs, failures, defects and audit, `most` of each kind; None: there is none of this name.
+
+    Its defects are those of the newest run that read documents of the source; one that read none found none.
+    """
+    source = next((one for one in fleet.sources if one.name == name), None)
     if source is None:
         return None
     runs = store.runs(name, _RUNS)
-    audit = next((one for one in store.runs(name, 1, "audit") if one.report and "sets" in one.report), None)
     copy = copy_of(config.state / name)
-    failures = [one for each in copy.sets for one in each.failures][:_FAILURES] if copy else []
-    held = [path for each in copy.sets for path in waiting_paths(each)] if copy else []
-
-    warnings = defects_of(runs)
-    values = {
-        "source": source,
-        "runs": runs,
-        "audit": audit,
-        "failures": failures,
-        "held_back": held[:_SAMPLE],
-        "warnings": warnings,
-        "done": DONE.get(done, ""),
-        "charts": {
-            "durations": rendering.durations(runs),
-            "results": rendering.results(runs),
-            "changes": rendering.changes_by_day(runs, now),
-        },
-    }
+    sets = list(copy.sets) if copy else []
+    defects = next((one.warnings for one in runs if one.warnings), ())
     data = {
         "source": source,
-        "runs": [without_report(one) for one in runs[:_SAMPLE]],
-        "failures": failures,
-        "held_back": held[:_SAMPLE],
+        "runs": [without_report(one) for one in runs],
+        "failures": failure_groups(sets)[:most],
+        "refusals": [one for each in sets for one in each.refusals][:most],
+        "held_back": [path for each in sets for path in (*(one.path for one in each.deletions), *each.updates)][:most],
+        "defect_kinds": len(defects),
         "defects": [
             {"rule": rule, "count": count, "example": said, "advice": rendering.advice_on(rule)}
-            for rule, count, said in warnings
+            for rule, count, said in sorted(defects, key=lambda one: -one[1])[:most]
         ],
-        "audit": audit,
+        "audit": next((one for one in store.runs(name, 1, "audit") if one.report and "sets" in one.report), None),
     }
-    return View(template="source.html", values=values, data=data)
+    return View("source.html", data)
 
 
-def defects_of(runs: list[RunRecord]) -> tuple[tuple[str, int, str], ...]:
-    """The defects that the newest run found which read documents of the source; one that read none found none."""
-    return next((one.warnings for one in runs if one.warnings), ())
+def report_page(config: AggregatorConfig, store: AggregatorStore, fleet: FleetStatus, name: str) -> bytes | None:
+    """The report for the operator of a source: what is wrong with it and what to do, as one file that needs no other.
 
-
-DONE: Final = {
-    "approve": "Approved: the next run acts on it.",
-    "refuse": "Refused: the next run leaves it as it is.",
-    "run": "A run begins as soon as there is room.",
-    "pause": "Paused: no run begins until you resume.",
-    "resume": "Resumed.",
-}
-"""What is said after each action."""
+    It is small enough for mail, however much is wrong. None: there is none of this name.
+    """
+    page = None
+    for most in (_MOST, 30, 10, 3):
+        view = source_view(config, store, fleet, name, most)
+        page = view and rendering.page("report.html", **view.data, most=most, now=fleet.time)
+        if page is None or len(page) <= REPORT_OCTETS:
+            break
+    return page
 
 
 def run_view(store: AggregatorStore, number: int) -> View | None:
     """A run that has ended."""
     record = store.run(number)
-    if record is None:
-        return None
-    text = msgspec.json.format(msgspec.json.encode(record.report), indent=2).decode() if record.report else ""
-    if len(text) > _REPORT_CHARACTERS:
-        text = text[:_REPORT_CHARACTERS] + "\n… (the JSON of this page has the rest)"
-    return View(template="run.html", values={"run": record, "report": text.split("\n")}, data=record)
+    return None if record is None else View("run.html", asdict(record))
 
 
 def runs_view(store: AggregatorStore, query: Query) -> View:
     """Runs under way, and the last ones that have ended, of all sources."""
-    runs, running = store.runs(limit=min(_MOST_ON_A_PAGE, number_of(query, "size", PAGE_SIZE))), store.running()
-    data = {"running": running, "runs": [without_report(one) for one in runs]}
-    return View(template="runs.html", values={"runs": runs, "running": running}, data=data)
+    runs = store.runs(limit=number_of(query, "size", _ROWS, _MOST_ROWS))
+    return View("runs.html", {"running": store.running(), "runs": [without_report(one) for one in runs]})
 
 
-def sink_view(config: AggregatorConfig, store: AggregatorStore, name: str) -> View | None:
+def sink_view(store: AggregatorStore, fleet: FleetStatus, name: str) -> View | None:
     """A sink, with its dead letters."""
-    found = next((one for one in config.sinks if one.name == name), None)
-    if found is None:
-        return None
-    sink = sink_status(found, sink_state(store, name), dt.datetime.now(dt.UTC))
-    values = {"sink": sink, "dead_letters": store.dead_letters(name)}
-    return View(template="sink.html", values=values, data=values)
+    sink = next((one for one in fleet.sinks if one.name == name), None)
+    return None if sink is None else View("sink.html", {"sink": sink, "dead_letters": store.dead_letters(name)})
 
 
 def events_view(store: AggregatorStore, query: Query) -> View:
     """Events with numbers above `after`."""
-    after, last = number_of(query, "after", 0), store.last_number()
-    events = store.events(after, min(_MOST_ON_A_PAGE, number_of(query, "size", _EVENTS)))
-    values = {"events": events, "after": after, "last": last}
-    return View(template="events.html", values=values, data=values)
+    after = number_of(query, "after", 0)
+    events = store.events(after, number_of(query, "size", _ROWS, _MOST_ROWS))
+    return View("events.html", {"events": events, "after": after, "last": store.last_number()})

@@ -46,14 +46,12 @@ def show_fleet(
     if len(places) > 2 or (report is not None and len(places) == 1):
         raise click.UsageError("name one source after the configuration")
     with store_to_read(config.state) as store:
-        if report is not None:
-            return _write_report(config, store, places[1], report)
         while True:
+            if len(places) == 2:
+                return _show_source(config, store, places[1], report, as_json=as_json)
             fleet = read_fleet(config, store)
             if metrics:
                 click.echo(metrics_page(fleet, of_service=False), nl=False)
-            elif len(places) == 2:
-                return _show_source(config, store, fleet, places[1], as_json=as_json)
             elif as_json:
                 (json_document if watch is None else json_line)(fleet)
             else:
@@ -66,47 +64,31 @@ def show_fleet(
 
 
 def _show_source(
-    config: AggregatorConfig, store: AggregatorStore, fleet: FleetStatus, name: str, *, as_json: bool
+    config: AggregatorConfig, store: AggregatorStore, name: str, report: str | None, *, as_json: bool
 ) -> int:
-    from headwater.aggregator.views import source_view
+    from headwater.aggregator.views import report_page, source_view
 
-    source, view = _named(fleet, name), source_view(config, store, name)
-    if as_json and view is not None:
+    fleet = read_fleet(config, store)
+    view = source_view(config, store, fleet, name)
+    if view is None:
+        advice = "`headwater status CONFIG` names all sources."
+        raise UsageFault("the service follows no source of this name", where=name, advice=advice)
+    if report is not None:
+        page = report_page(config, store, fleet, name) or b""
+        with output_faults(report):
+            Path(report).write_bytes(page)
+        click.echo(f"{human_octets(len(page))} for the operator of {printable(name)}: {printable(report)}")
+        return 0
+    source: SourceStatus = view.data["source"]
+    if as_json:
         json_document(view.data)
         return source.exit_status
-    now = fleet.time
-    show(source, *_SOURCE, ago=_ago(source.sound_at, now), next=_next(source, now))
-    show_some(lines_of_all(store.runs(name, 5), _RUN), 5, indent="  ")
-    if view is not None:
-        defects = [f"{count:,} × {said} [{rule}]" for rule, count, said in view.values["warnings"]]
-        if defects:
-            click.echo("defects of the source:")
+    show(source, *_SOURCE, ago=_ago(source.sound_at, fleet.time), next=_next(source, fleet.time))
+    show_some(lines_of_all(view.data["runs"][:5], _RUN), 5, indent="  ")
+    if defects := [_DEFECT.format_map(one) for one in view.data["defects"]]:
+        click.echo("defects of the source:")
         show_some(defects, 20, indent="  ")
     return source.exit_status
-
-
-def _write_report(config: AggregatorConfig, store: AggregatorStore, name: str, file: str) -> int:
-    from headwater.aggregator.source_report import report_page
-
-    page = report_page(config, store, name)
-    if page is None:
-        raise _unknown(name)
-    with output_faults(file):
-        Path(file).write_bytes(page)
-    click.echo(f"{human_octets(len(page))} for the operator of {printable(name)}: {printable(file)}")
-    return 0
-
-
-def _named(fleet: FleetStatus, name: str) -> SourceStatus:
-    found = next((one for one in fleet.sources if one.name == name), None)
-    if found is None:
-        raise _unknown(name)
-    return found
-
-
-def _unknown(name: str) -> UsageFault:
-    advice = "`headwater status CONFIG` names all sources."
-    return UsageFault("the service follows no source of this name", where=name, advice=advice)
 
 
 def _show(fleet: FleetStatus) -> None:
@@ -115,7 +97,7 @@ def _show(fleet: FleetStatus) -> None:
     now = fleet.time
     if not fleet.is_alive:
         click.echo("no service runs with this configuration: nothing here changes until one is started")
-    show(None, _FULL, is_full=fleet.is_full, free=fleet.free_octets, keep=fleet.keep_free or 0)
+    show(fleet, _NOT_PUBLISHED, _FULL)
     telling = [one for one in fleet.sources if one.verdict not in (SourceVerdict.FOLLOWING, SourceVerdict.RETIRED)]
     if telling:
         show_rows(_COLUMNS, [_cells(one, now) for one in telling[:_MOST_SHOWN]])
@@ -127,8 +109,10 @@ def _show(fleet: FleetStatus) -> None:
     show_some(lines_of_all(fleet.sinks, _SINK), _MOST_SHOWN)
 
 
+_DEFECT = "{count:,} × {example} [{rule}]"
+_NOT_PUBLISHED = "the copies are not published: {publish_fault}"
 _COLUMNS = ("source", "state", "proved in step", "resources", "failed", "held back", "next run", "why")
-_FULL = "{is_full}the disk is full: {free:octets} are free, and {keep:octets} are to stay free"
+_FULL = "{is_full}the disk is full: {free_octets:octets} are free, and {keep_free:octets} are to stay free"
 _TOTAL = "{resources:resource}, {octets:octets}[; {failed} failed][; {held_back} held back][; {running:run} under way]"
 _REASON = "{sources:source} failed by {code}[, such as: {example}]"
 _SINK = (
