@@ -30,9 +30,9 @@ UNRESOLVED: set[str] = set()
 """Pages that are named and not there: to be replaced by a figure or the right number; nothing is added here."""
 
 LINES = {
-    "aggregator": 6_128,
+    "aggregator": 5_666,
     "catalog": 4_310,
-    "cli": 7_111,
+    "cli": 7_095,
     "datasets": 385,
     "files": 1_351,
     "http": 5_277,
@@ -55,7 +55,7 @@ LINES = {
 }
 """How many lines a room may have (`top`: the modules that stand in none). A number may only be lowered."""
 
-MOST_MODULES = 338
+MOST_MODULES = 336
 """How many modules there may be. It may only be lowered."""
 
 JOURNEYS = {
