@@ -24,7 +24,7 @@ import msgspec
 from headwater.aggregator.configuration import AggregatorConfig, SinkConfig
 from headwater.aggregator.events import Quarantine, held_event
 from headwater.aggregator.store import AggregatorStore, DeadLetter, Event, SinkState, UnknownSource
-from headwater.errors import HeadwaterError, StoreFault, as_fault
+from headwater.errors import StoreFault, as_fault
 from headwater.progress import Listener, Notice, silent
 from headwater.retry import Backoff
 from headwater.sync.copy_status import copy_records
@@ -139,7 +139,7 @@ class Delivery:
                     seconds = self.step()
                 except Exception as error:  # noqa: BLE001  of the store, whose disk is full, or of a sink of others
                     fault = as_fault(error)
-                    self._tell(fault.code, fault.what)
+                    self._tell(fault.what, fault.code)
                     seconds = _FAULT_SECONDS
                 stopped.wait(seconds)
         finally:
@@ -155,21 +155,22 @@ class Delivery:
         if batch is None:
             return _POLL_SECONDS
         fault = None if is_last else self._deliver(batch, [batch.wanted], state.acknowledged)
-        if is_last or (_failure(fault) is Failure.REFUSED and len(batch.wanted) > 1):
+        if is_last or (fault is not None and fault.failure is Failure.REFUSED and len(batch.wanted) > 1):
             fault = self._deliver(batch, [[one] for one in batch.wanted], state.acknowledged)
         reasons = [one.reason for one in batch.dead if one.tries]
         if fault is not None:
-            self._tell(fault.code, f"the sink has not taken a batch: {fault.what}")
-            self._failures += _failure(fault) is Failure.FAILED
-            asked = min(getattr(fault, "wait_seconds", None) or 0.0, _LONGEST_ASKED_SECONDS)
+            self._tell(f"the sink has not taken a batch: {fault.what}")
+            self._failures += fault.failure is Failure.FAILED
+            asked = min(fault.wait_seconds or 0.0, _LONGEST_ASKED_SECONDS)
             again_at = self._now() + dt.timedelta(seconds=max(_PAUSES.seconds(state.failures + 1), asked))
-            self._store.refused(self._config.name, str(fault.what)[:1_000], again_at)
+            self._store.refused(self._config.name, fault.what[:1_000], again_at)
         elif reasons:
-            what = f"the sink has refused {len(reasons):,} of {len(batch.wanted):,} events, the first: {reasons[0]}"
-            self._tell(SinkFault.code, what)
+            self._tell(
+                f"the sink has refused {len(reasons):,} of {len(batch.wanted):,} events, the first: {reasons[0]}"
+            )
         return 0.0
 
-    def _deliver(self, batch: _Batch, parts: Sequence[list[Event]], after: int) -> HeadwaterError | None:
+    def _deliver(self, batch: _Batch, parts: Sequence[list[Event]], after: int) -> SinkFault | None:
         """Deliver a batch in parts; returns the fault that ends it, after which it goes on later.
 
         A single event that is refused becomes a dead letter; so does one that fails for the last time, once a later one
@@ -180,13 +181,13 @@ class Delivery:
             if self._stopped.is_set() or (failed is not None and self._now() > until):
                 return failed
             fault, refused = self._apply(part)
-            failure, tries = _failure(fault), self._failures + 1
+            failure, tries = None if fault is None else fault.failure, self._failures + 1
             if fault is not None:
                 if len(part) > 1 or failure is Failure.UNAVAILABLE:
                     return fault
                 if failure is Failure.FAILED and tries < self._config.tries:
                     return fault
-                refused = {part[0].number: str(fault.what)}
+                refused = {part[0].number: fault.what}
             batch.dead += [self._letter(number, reason, tries) for number, reason in refused.items()]
             if failure is Failure.FAILED:
                 until = until if failed is not None else self._now() + dt.timedelta(seconds=_AHEAD_SECONDS)
@@ -205,12 +206,14 @@ class Delivery:
         self._store.acknowledge(self._config.name, number, dead, after=after)
         return number
 
-    def _apply(self, events: Sequence[Event]) -> tuple[HeadwaterError | None, Mapping[int, str]]:
+    def _apply(self, events: Sequence[Event]) -> tuple[SinkFault | None, Mapping[int, str]]:
         """Why the sink has not taken the events, if so; those that it has refused by their numbers."""
         try:
             return None, (self._sink.apply(events) if events else None) or {}
-        except Exception as error:  # noqa: BLE001  whatever a sink raises is its own
-            return as_fault(error), {}
+        except SinkFault as fault:
+            return fault, {}
+        except Exception as error:  # noqa: BLE001  whatever else a sink raises is its own
+            return SinkFault(as_fault(error).what), {}
 
     def _next(self, state: SinkState, most: int) -> _Batch | None:
         """The events after the position that the sink wants, as many as go into a batch."""
@@ -235,14 +238,8 @@ class Delivery:
     def _letter(self, number: int, reason: str, tries: int) -> DeadLetter:
         return DeadLetter(sink=self._config.name, number=number, at=self._now(), reason=reason[:1_000], tries=tries)
 
-    def _tell(self, code: str, what: str) -> None:
+    def _tell(self, what: str, code: str = SinkFault.code) -> None:
         self._listener(Notice(code, what, self._config.name))
-
-
-def _failure(fault: HeadwaterError | None) -> Failure | None:
-    if fault is None:
-        return None
-    return fault.failure if isinstance(fault, SinkFault) else Failure.FAILED
 
 
 def configured(config: AggregatorConfig, name: str) -> SinkConfig:
