@@ -260,7 +260,7 @@ def test_an_answer_to_an_older_question_is_refused(service: Service) -> None:
     name = "source-0045"
     fields = Reader(service.ask(f"/sources/{name}")[2]).fields
     service.store.change(name, question_text=f"900 of 1,000 files would be deleted: {HOSTILE}")
-    for form in (fields, {}, {"asked": ""}):
+    for form in (fields, {"asked": ""}):
         status, _, page = service.ask(f"/sources/{name}", {"action": "approve", **form}, **service.own)
         assert status == 409
         assert "the source asks something else by now" in page.lower()
@@ -307,6 +307,8 @@ def test_a_program_names_the_token_and_what_it_answers(tmp_path: Path) -> None:
         status, _, body = service.ask("/sources/source-0005", {"action": "refuse", "asked": asked}, **head)
         assert status == 200
         assert json.loads(body)["source"]["answer"] == "refused"
+        status, _, body = service.ask("/sources/source-0005", {"action": "approve"}, **head)  # whatever it asks now
+        assert (status, json.loads(body)["source"]["answer"]) == (200, "approved")
         service.pages.use(msgspec.structs.replace(service.config, operator_token="another"))
         assert service.ask("/sources/source-0005", {"action": "run"}, **head)[0] == 401
     finally:

@@ -274,7 +274,7 @@ class Pages:
             case ("sources", name) if (state := self._store.source(name)) is not None:
                 if action not in ACTIONS:
                     return self._page(asked, RequestRefusal(400, f"an action is one of {', '.join(ACTIONS)}"))
-                if (objection := objection_to(action, state, asked.form.get("asked", ""))) is not None:
+                if (objection := objection_to(action, state, asked.form.get("asked"))) is not None:
                     return self._page(asked, RequestRefusal(409, objection))
                 done = {"done": action, "source": self._store.change(name, **ACTIONS[action])}
                 place = quote(name, safe="")
