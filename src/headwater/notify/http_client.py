@@ -342,8 +342,6 @@ class HttpClient:
         self._authorities = authorities
         self._proxy_for = proxy_for
         self._credentials = credentials or {}
-        self._tls: dict[uris.Origin | None, ssl.SSLContext] = {}
-        """A client certificate is in the context of its origin alone."""
         self._idle: dict[uris.Origin, list[HttpConnection]] = {}
         self._names: dict[str, tuple[float, list[str]]] = {}
         self._lookups = defaultdict[str, ThreadPoolExecutor](lambda: ThreadPoolExecutor(_LOOKUPS, "names"))
@@ -456,11 +454,7 @@ class HttpClient:
             tls = None
             if scheme == "https":
                 own = self._credentials.get(origin)
-                key = origin if own is not None and own.certificate is not None else None
-                if (tls := self._tls.get(key)) is None:
-                    tls = self._tls[key] = tls_context(self._authorities)
-                    if own is not None and own.certificate is not None:
-                        tls.load_cert_chain(own.certificate, own.key)
+                tls = tls_context(self._authorities, *(() if own is None else (own.certificate, own.key)))
             if proxy is not None and tls is not None:
                 return await _open_tunnel(proxy, addresses, (host, port), tls, self._open)
             at = port if proxy is None else proxy.port

@@ -270,11 +270,14 @@ def check_authorities(file: str | None) -> None:
         raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=file) from cause
 
 
-def tls_context(authorities: str | None) -> ssl.SSLContext:
-    """TLS that believes the authorities of this machine, and those of a file. Raises OSError."""
+@lru_cache  # each takes a megabyte
+def tls_context(authorities: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    """TLS that believes the authorities of this machine, and those of a file; `certificate` is ours. Raises OSError."""
     import ssl
 
     made = ssl.create_default_context()
     if authorities is not None:
         made.load_verify_locations(authorities)
+    if certificate is not None:
+        made.load_cert_chain(certificate, key)
     return made
