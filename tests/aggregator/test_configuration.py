@@ -298,7 +298,7 @@ def test_secrets_are_never_shown(tmp_path: Path, line: str) -> None:
 
 SOURCE_KEYS = set(configuration.SourceKeys.__struct_fields__)
 TABLES: dict[str, tuple[str, set[str]]] = {
-    "": ("", {"state", "sources", "listen", "parallel", "keep_free", "keep_events", "source", "host", "other"}),
+    "": ("", {"state", "sources", "listen", "push", "parallel", "keep_free", "keep_events", "source", "host", "other"}),
     "[defaults]": (SOURCE, SOURCE_KEYS),
     "[[source]]": ('name = "museum"\nurl = "http://museum.example.org"', SOURCE_KEYS),
     '[host."a"]': ("", set(HostLimits.__struct_fields__)),

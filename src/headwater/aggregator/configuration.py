@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from headwater.aggregator.schedule import check_cron
 from headwater.errors import UsageFault
+from headwater.notify.hub.policy import objection_to_url
 from headwater.quantities import bandwidth_from, octets_from, seconds_from, share_from
 from headwater.spec.uris import comparable_host
 from headwater.sync.connection import basic, checked_proxy, credentials_of, starting_uri
@@ -69,6 +70,7 @@ class FollowedSource(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     tags: tuple[str, ...] = ()
     enabled: bool = True
+    push: bool = True
     contact: str | None = None
     every: Positive = 3_600.0
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
@@ -163,6 +165,7 @@ class ServiceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     state: Path
     listen: str | None = None
     base_url: str | None = None
+    push: str | None = None
     operator_token: Annotated[str, Meta(min_length=16)] | None = None
     keep_free: Annotated[int, Meta(ge=0)] | None = None
     parallel: Annotated[int, Meta(ge=1, le=256)] = 4
@@ -172,6 +175,8 @@ class ServiceKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Raises UsageFault."""
         if self.listen is not None:
             listen_address(self.listen)
+        if self.push is not None and (why := objection_to_url(self.push)):
+            raise UsageFault(f"push cannot be used: {why}")
 
 
 class AggregatorConfig(ServiceKeys, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ import msgspec
 from headwater.aggregator import rendering
 from headwater.aggregator.configuration import AggregatorConfig, listen_address, read_aggregation
 from headwater.aggregator.metrics import metrics_page
+from headwater.aggregator.pushed_sources import PushedSources
 from headwater.aggregator.status import ACTIONS, objection_to, read_fleet
 from headwater.aggregator.store import AggregatorStore
 from headwater.aggregator.views import (
@@ -143,6 +144,7 @@ class Pages:
         self._is_local = ip_address(self._socket.getsockname()[0]).is_loopback
         self._config, self._store, self._on_fault = config, store, on_fault
         self._is_alive, self._reload = is_alive, reload
+        self._pushed = PushedSources(config, store, on_fault)
         self._thread = ServerThread("pages", self._serve, on_fault)
 
     @property
@@ -152,7 +154,7 @@ class Pages:
 
     def use(self, config: AggregatorConfig) -> None:
         """Show a configuration that was read anew; the address stays."""
-        self._config = config
+        self._config = self._pushed.config = config
 
     def start(self) -> None:
         """Serve from now on. Raises what keeps it from that."""
@@ -164,9 +166,14 @@ class Pages:
         self._socket.close()
 
     async def _serve(self, make_server: MakeServer) -> None:
+        pushed = asyncio.ensure_future(self._pushed.work())
         await make_server(self._answer, _LIMITS).serve(sockets=[self._socket])
+        pushed.cancel()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (of_source := self._pushed.apps.get(scope["raw_path"].rpartition(b"/")[0])) is not None:
+            await of_source(scope, receive, send)
+            return
         try:
             response = await self._respond(scope, receive)
         except Exception as error:  # noqa: BLE001 - what is not told here is never heard of
@@ -189,6 +196,8 @@ class Pages:
     def _refusal(self, scope: Scope) -> RequestRefusal | None:
         """Why a request is not answered; None: it is."""
         host, method = header(scope, b"host"), scope["method"]
+        if scope["raw_path"].startswith(b"/push/"):
+            return _NOTHING
         if host is not None and not self._is_our_name(host.decode("latin-1")):
             return RequestRefusal(421, "this service does not know itself by this name: see base_url")
         if method not in ("GET", "HEAD", "POST"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final
 
 from headwater.errors import HeadwaterError, StoreFault
@@ -153,7 +153,7 @@ class CallbackListener:
     def __init__(
         self,
         tasks: Sequence[SyncTask],
-        listening: socket.socket,
+        listening: list[socket.socket],
         callbacks: str,
         on_fault: Callable[[HeadwaterError], None],
     ) -> None:
@@ -182,14 +182,18 @@ class CallbackListener:
         return self._thread.is_alive
 
     async def _serve(self, make_server: MakeServer) -> None:
+        async with self.at_work() as app:
+            await make_server(app, _LIMITS).serve(sockets=self._listening)
+
+    @contextlib.asynccontextmanager
+    async def at_work(self) -> AsyncIterator[CallbackApplication]:
+        """What answers hubs in this event loop, whoever listens there, while the subscriber is at work."""
         await asyncio.to_thread(self._addresses.look)
         self.subscriber = Subscriber(self._client, self._callbacks)
-        app = CallbackApplication(self.subscriber, self._on_fault)
-        server = make_server(app, _LIMITS)
         work = asyncio.ensure_future(self.subscriber.run())
         looking = asyncio.ensure_future(self._addresses.keep_looking())
         try:
-            await server.serve(sockets=[self._listening])
+            yield CallbackApplication(self.subscriber, self._on_fault)
         finally:
             for task in (work, looking):
                 task.cancel()

@@ -402,7 +402,7 @@ def follow_push(
         listening = stack.enter_context(_listen(push, tasks[0]))
         address = address_url(listening)
         callbacks = push.callback_url or f"{address}/"
-        listener = CallbackListener(tasks, listening, callbacks, push.on_fault)
+        listener = CallbackListener(tasks, [listening], callbacks, push.on_fault)
         copies_end = stack.enter_context(contextlib.ExitStack())
         stack.enter_context(listener)  # ends before the copies are closed
         copies: list[PushedCopy] = []
