@@ -25,7 +25,7 @@ from headwater.sync.connection import bare_host, credentials_of, proxy_for
 from headwater.sync.run import SyncTask
 from headwater.transport.access import Level, addresses_of, check_authorities, level_of
 
-_BODIES_OCTETS: Final = 128 << 20  # of deliveries under way, together
+_BODIES: Final = ClientShares(256 << 20, 128 << 20)  # octets of deliveries under way: in a process, to a subscriber
 
 _HEAD: Final = line(b"cache-control", b"no-store")
 
@@ -36,7 +36,6 @@ class CallbackApplication:
     def __init__(self, subscriber: Subscriber, on_fault: Callable[[HeadwaterError], None]) -> None:
         self._subscriber = subscriber
         self._on_fault = on_fault
-        self._octets = ClientShares(_BODIES_OCTETS, _BODIES_OCTETS)
         self._is_refusing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +67,7 @@ class CallbackApplication:
     async def _delivered(self, token: str, scope: Scope, receive: Receive) -> Response:
         if self._subscriber.is_gone(token):
             return responses.text(GONE.status, GONE.fault or "", _HEAD + CLOSE)
-        with self._octets.growing() as has_room:
+        with _BODIES.growing(str(id(self))) as has_room:
             body = await read_body(scope, receive, PAYLOAD_OCTETS, has_room)
         if isinstance(body, RequestRefusal):
             self._subscriber.not_taken(token, body)
