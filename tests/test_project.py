@@ -35,7 +35,7 @@ LINES = {
     "cli": 7_095,
     "datasets": 385,
     "files": 1_351,
-    "http": 5_281,
+    "http": 5_280,
     "ingest": 8_911,
     "notify": 3_550,
     "packages": 1_171,
