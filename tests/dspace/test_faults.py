@@ -396,3 +396,19 @@ def test_a_first_harvest_that_ends_as_it_opens_the_set_looks_at_nothing_again(
     assert harvested.run()[0] == 0
     assert not [one for one in dspace.received if "/core/items/" in one.target]
     assert harvested.holds() == dspace.truth()
+
+
+def test_a_file_that_came_before_its_item_was_whole_is_deleted_with_the_others(
+    dspace: FakeDSpace, harvested: HarvestedSet
+) -> None:
+    collection = fill(dspace)[0].collection
+    harvested.run()
+    first, last = Bitstream(b"a draft"), Bitstream(b"final")
+    item = dspace.add(collection, first, last)
+    dspace.instead = lambda request: answer(b"", "503 No", Retry_After="90000") if last.uuid in request.target else None
+    assert harvested.run("--audit")[0] == 3
+    assert any(first.uuid in uri for uri in harvested.resources())
+    dspace.instead = lambda _request: None
+    item.bundles["ORIGINAL"].remove(first)
+    assert harvested.run("--audit")[0] == 0
+    assert harvested.holds() == dspace.truth()

@@ -266,7 +266,8 @@ class DSpaceHarvester(Harvester):
         gone, known = [one for one in before.files if one not in files], self.feed.held([*files, *before.files])
         if item is not None:
             own = self._found[path] = self._item(item)
-            own.memo = before.encoded(modified="")  # until its files are here, too
+            both = tuple(dict.fromkeys((*before.files, *files)))
+            own.memo = before.encoded(modified="", files=both)  # until its files are here, too
             for name, file in files.items():
                 try:
                     found = self._file(file, name, known.get(name), self.feed.locations.absolute(path))
