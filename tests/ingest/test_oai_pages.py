@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -240,3 +241,17 @@ def test_records_whose_names_have_another_prefix_than_the_document_are_told() ->
     body = named.replace(b"<List", f'<List xmlns="{OAI}"'.encode()).replace(f'"{OAI}"Records'.encode(), b"")
     with pytest.raises(BadPage):
         read(body)
+
+
+def test_runs_of_blanks_cost_no_time() -> None:
+    """A hostile page would hold up every set of the source."""
+    blanks = " " * 3_900
+    sets = Item("a:1", "2024-01-01", {"oai_dc": dc(title="x")}, tuple(f" {n}{blanks}x " for n in range(200)))
+    broken = f"<record><header><identifier> a:2{' ' * 100_000}x</identifier></broken></record>"
+    named = "<record><header><identifier> a:3\n</identifier></broken></record>"
+    other = "<record><header><identifier>a&amp;4</identifier></broken><dc:identifier>5</dc:identifier></record>"
+    began = time.perf_counter()
+    found, sound = read(page(broken, named, other)), read(page(sets.record("oai_dc")))
+    assert time.perf_counter() - began < 1
+    assert found.left_out == [None, "a:3", None]
+    assert sound.records[0].sets == tuple(f"{n}{blanks}x" for n in range(200))

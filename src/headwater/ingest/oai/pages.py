@@ -32,8 +32,8 @@ _BESIDE: Final = re.compile(rb"(?s:\s++|<\?.*?\?>|<!--.*?-->)*+")  # what may st
 _ROOT: Final = re.compile(rb"<((?:[A-Za-z][\w.-]*:)?)OAI-PMH[\s>]")
 _ENCODING: Final = re.compile(rb"""<\?xml\s[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\w.-]{0,40})["']""")
 _NAMESPACE: Final = re.compile(rb"""\s(xmlns(?::[^\s=]+)?)\s*=\s*("[^"<]*"|'[^'<]*')|"[^"<]*"|'[^'<]*'""")
-_NAMED: Final = re.compile(rb"<(?:[\w.-]+:)?identifier>\s*([^<\s][^<]{0,4000}?)\s*</")
-_SPEC: Final = re.compile(rb">\s*([^<&\s][^<&]*?)\s*<")
+_NAMED: Final = re.compile(rb"<(?:[\w.-]+:)?identifier(?:\s[^<>]*)?>(?:([^<&]{1,4000})</)?")
+_SPEC: Final = re.compile(rb">([^<&]+)<")
 _NAME: Final = re.compile(rb"<[^\s/>]+")
 _CHILD: Final = re.compile(rb"(?s:[^<]++|<!--.*?-->|<\?.*?\?>)*+<([^\s/>!?]+)")
 _ILLEGAL: Final = re.compile(
@@ -165,7 +165,7 @@ def _read_records(page: OaiPage, text: bytes, prefix: bytes, *, metadata_only: b
         record = None if sound is None else _record(sound, header.match(sound, len(first)))
         if record is None or not record.identifier:
             named = _NAMED.search(octets)
-            page.left_out.append(named and named[1].decode("utf-8", "replace"))
+            page.left_out.append(((named and named[1]) or b"").decode("utf-8", "replace").strip() or None)
             continue
         if sound is not octets:
             page.repaired.append(record.identifier)
@@ -189,7 +189,7 @@ def _record(octets: bytes, header: re.Match[bytes] | None) -> OaiRecord:
     """The record with these octets, of which the header was found if it is a usual one."""
     if header is not None:
         identifier, datestamp = header[2].decode().strip(), header[3].decode().strip()
-        sets = tuple(one.decode() for one in _SPEC.findall(header[4])) if header[4] else ()
+        sets = tuple(spec for one in _SPEC.findall(header[4]) if (spec := one.decode().strip()))
         is_deleted = header[1] is not None
     else:
         elements = _outline(octets)
