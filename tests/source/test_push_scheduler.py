@@ -153,21 +153,30 @@ def test_asking_an_index_that_did_not_answer_counts_as_long(tmp_path: Path) -> N
 
 
 def test_a_repository_is_asked_within_its_window_alone(tmp_path: Path) -> None:
+    """What has waited for the window begins with what is recorded: a token in its memory may have expired."""
     with at_work(tmp_path) as source:
-        index = Index()
+        index, made = Index(), list[Index]()
+
+        def make() -> DitFollower:
+            made.append(index)
+            return cast(DitFollower, index)
+
         index.answers = True
         begin(source, "s00")
         worker = SetWorker(source._context, PublishedFeed(source._context, "s00", has_index=True))
         local = dt.datetime(2026, 12, 1, 21, 0).astimezone()
-        poll = IndexPoll(
-            worker, lambda: local, lambda: cast(DitFollower, index), 1.0, windows=windows_of("22:00-06:00")
-        )
+        poll = IndexPoll(worker, lambda: local, make, 1.0, windows=windows_of("22:00-06:00"))
         poll.run()
         assert (index.asked, worker.health.phase) == (0, "waiting for its window")
         assert 3_590 < poll.due_at - time.monotonic() <= 3_600
         local += dt.timedelta(hours=1)
         poll.run()
-        assert index.asked == 1
+        poll.run()
+        assert (index.asked, len(made)) == (2, 1)
+        for hours in (12, 12):
+            local += dt.timedelta(hours=hours)
+            poll.run()
+        assert (index.asked, len(made)) == (3, 2)
 
 
 def test_sets_of_one_host_take_turns() -> None:

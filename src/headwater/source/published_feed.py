@@ -111,7 +111,7 @@ class IndexPoll:
         """Take what is new; a failure is kept for `health`."""
         health, now = self.worker.health, self.clock()
         if not open_seconds(now, self.windows):
-            health.phase = "waiting for its window"
+            health.phase, self._reader = "waiting for its window", None  # what it knows is old when the window opens
             self.due_at = time.monotonic() + (opens_at(now, [self.windows]) - now).total_seconds()
             return
         health.phase = "reading the index" if self._feed.is_open else "loading"
