@@ -19,6 +19,8 @@ import pytest
 
 from headwater.catalog.interface import Resource
 from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.ingest.oai.harvester import OaiComparison
+from headwater.typed_decoding import from_json
 from tests.support.fake_repository import FakeRepository, Item, Query, error, repository
 from tests.support.program import Done, run_here
 from tests.support.scripted_server import answer
@@ -253,6 +255,28 @@ def test_tokens_that_expire_repeat_or_fail(tmp_path: Path) -> None:
         assert harvest.is_as(repo)
 
 
+@pytest.mark.parametrize("code", ["badResumptionToken", "noRecordsMatch"])
+@pytest.mark.parametrize("says_size", [True, False])
+@pytest.mark.parametrize("days", [1, 10])
+def test_tokens_that_are_refused_twice_delete_nothing(tmp_path: Path, days: int, says_size: bool, code: str) -> None:
+    """The whole list and a part of it lack as much, so that their numbers are as if all were there."""
+    with repository(page=10, by_day=True, says_size=says_size, deletions="no") as repo:
+        for number in range(100):
+            repo.put(number, at=f"2024-05-{number % days + 1:02d}T00:00:00Z")
+        harvest, tokens = Harvest(tmp_path, repo), list[str]()
+        harvest.done()
+
+        def spoil(query: Query, sent: bytes) -> bytes:
+            tokens.extend([query["resumptionToken"]] if "resumptionToken" in query else [])
+            is_bad = "resumptionToken" in query and len(tokens) in (9, 13)
+            return answer(repo.document(error(code, "x"), "ListRecords")) if is_bad else sent
+
+        repo.spoil = spoil
+        told = harvest.done("--audit", "--max-delete", "100%", status=4 if days == 1 else 0)
+        assert (told["deleted"], told["lacking"] > 0, len(harvest.held())) == (0, days == 1, 100)
+        assert len(tokens) >= 13
+
+
 @pytest.mark.parametrize("says_size", [True, False])
 @pytest.mark.parametrize("form", ["error", "empty", "500"])
 def test_the_last_page_has_a_token_that_leads_to_an_error(tmp_path: Path, says_size: bool, form: str) -> None:
@@ -426,6 +450,22 @@ def test_an_empty_window_may_be_an_http_error(tmp_path: Path) -> None:
         fresh = Harvest(tmp_path / "b", repo)
         repo.spoil = lambda query, sent: EMPTY if query["verb"] == "ListRecords" else sent
         assert fresh.run().returncode == 3
+
+
+def test_an_http_error_in_a_comparison_is_no_empty_window(tmp_path: Path) -> None:
+    """Of a repository that answers 422 where too much is asked for, nothing is deleted."""
+    with repository(200, deletions="no") as repo:
+        harvest = Harvest(tmp_path, repo)
+        harvest.done()
+        repo.page = 1_000
+        repo.spoil = lambda query, sent: EMPTY if sent.count(b"<record>") > 60 else sent
+        told = harvest.done("--audit", "--max-delete", "100%")
+        assert (told["deleted"], told["records"], told["lacking"]) == (0, 200, 0)
+
+
+def test_a_comparison_of_an_older_state_may_be_under_way() -> None:
+    """It does not say whether it is over: what it has not seen stays until all was read."""
+    assert not from_json(b'{"number": 7, "has_gone": true}', OaiComparison).is_over
 
 
 @pytest.mark.parametrize("deletions", ["no", "transient", "persistent"])

@@ -73,7 +73,7 @@ class Cursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     whether it ever had any; `is_incomplete` whether some of the last comparison did not come. A harvest is under way
     while there are `windows`: it began at `began`, and reads everything for the comparison `reading`, or news (0);
     `is_sure`: it has to find records. `limit` is how many records the first chain had that ended too early, `total` how
-    many the complete windows had. `lacking` records did not come; nor did `doubtful` ones, as short chains say.
+    many the complete windows had. `lacking` records did not come; nor did `doubtful` ones, if the sizes are right.
     """
 
     full: int = 0
@@ -157,7 +157,7 @@ def take_page(cursor: Cursor, page: OaiPage, doubled: int, times: RepositoryTime
     if page.records:
         _note_times(cursor, page, times)
     if page.token is None:
-        return _end_chain(cursor, times, is_doubtful=page.error is not None)
+        return _end_chain(cursor, times, is_broken=page.error is not None)
     if page.token == chain.token or chain.barren > _MOST_BARREN:
         if chain.is_all:
             return _end_chain(cursor, times)
@@ -180,10 +180,11 @@ def _note_times(cursor: Cursor, page: OaiPage, times: RepositoryTimes) -> None:
 
 
 class Refused(enum.Enum):
-    """Why a repository refuses a request: nothing matches, the token, the request as it is (too much, perhaps), or what
-    has nothing to do with it."""
+    """Why a repository refuses a request: nothing matches, the token, the request as it is (too much, perhaps), one of
+    the first and the third, or what has nothing to do with it."""
 
     EMPTY = enum.auto()
+    EMPTY_OR_REQUEST = enum.auto()
     TOKEN = enum.auto()
     REQUEST = enum.auto()
     OTHER = enum.auto()
@@ -197,22 +198,28 @@ def take_refusal(cursor: Cursor, refused: Refused, times: RepositoryTimes, *, is
     chain = cursor.chain
     if refused is Refused.OTHER:
         return ""
-    if refused is Refused.EMPTY or (chain.token is not None and chain.is_all):
-        return _end_chain(cursor, times, is_doubtful=chain.token is not None and chain.size is None)
+    if refused is Refused.EMPTY_OR_REQUEST:  # a guess in a comparison would delete records
+        is_news = not cursor.reading and cursor.windows[0].end is None
+        refused = Refused.EMPTY if is_news else Refused.REQUEST
+    if chain.is_all or (chain.token is None and refused is Refused.EMPTY):
+        return _end_chain(cursor, times)
     if chain.token is not None and not is_fresh:
         cursor.chain = Chain()
         return "a resumption token has expired: the list is read again"
-    if chain.token is not None and refused is Refused.TOKEN:
-        return _end_chain(cursor, times, is_doubtful=True)
+    if chain.token is not None and refused is not Refused.REQUEST:
+        return _end_chain(cursor, times, is_broken=True)
     return _divide(cursor, times) or ""
 
 
-def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = False) -> str | None:
-    """End the window under way, or read it again in two parts where not all of it came."""
+def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_broken: bool = False) -> str | None:
+    """End the window under way, or read it again in two parts where not all of it came.
+
+    `is_broken`: by an error. How many records the parts have excuses none of those.
+    """
     chain = cursor.chain
     lacking = chain.doubled if chain.size is None else max(0, chain.size - chain.distinct)
-    lacking = max(lacking, is_doubtful)
-    may_be_cut = chain.received >= cursor.limit  # one of less is not cut by the same limit
+    lacking = max(lacking, is_broken)
+    may_be_cut = is_broken or chain.received >= cursor.limit  # one of less is not cut by the same limit
     if (lacking or chain.received == _USUAL_LIMIT) and may_be_cut and (told := _divide(cursor, times)):
         return told
     if may_be_cut:
@@ -221,7 +228,7 @@ def _end_chain(cursor: Cursor, times: RepositoryTimes, *, is_doubtful: bool = Fa
         cursor.doubtful += lacking
     cursor.total += chain.distinct
     cursor.windows, cursor.chain = cursor.windows[1:], Chain()
-    if not cursor.windows and cursor.total > cursor.limit:  # else the whole was not cut: the sizes are wrong
+    if not cursor.windows and cursor.total != cursor.limit:  # else the whole was not cut: the sizes are wrong
         cursor.lacking += cursor.doubtful
     return None
 

@@ -111,7 +111,7 @@ class OaiComparison(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
 
     number: int = 0
-    is_over: bool = True
+    is_over: bool = False
     has_files: bool = False
     has_gone: bool = False
 
@@ -158,7 +158,7 @@ class OaiHarvester(Harvester):
                 try:
                     page = repository.ask(query(cursor, name.prefix, name.spec, times))
                 except RefusedRequest as fault:
-                    if fault.kind is not Refused.EMPTY:
+                    if fault.kind not in (Refused.EMPTY, Refused.EMPTY_OR_REQUEST):
                         raise
                 sizes.append(len(page.records) if page.token is None else page.size)
                 pages = max(1, -(-(sizes[-1] or 0) // max(1, len(page.records))))
@@ -223,7 +223,7 @@ class OaiHarvester(Harvester):
     def _begin_if_due(self, deletions: str, *, is_wanted: bool) -> None:
         """Begin a comparison where that is wanted or due; else go on with the newest one."""
         found = self.feed.state.position(self._position)
-        self._comparison = now = OaiComparison() if found is None else from_json(found, OaiComparison)
+        self._comparison = now = OaiComparison(is_over=True) if found is None else from_json(found, OaiComparison)
         if found is None:
             self.listener(Notice("HW-OAI-11", _POLICIES[deletions], self.lists.url))
         is_old = self._age_seconds() >= self.lists.compare_seconds

@@ -114,7 +114,7 @@ def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> Refus
     """What an HTTP status means."""
     refusal = RefusedRequest(f"HTTP status {status}", code="HW-OAI-01", where=uri)
     if status == 422 and "from" in asked:
-        refusal.kind = Refused.EMPTY
+        refusal.kind = Refused.EMPTY_OR_REQUEST
     elif status in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
         refusal.kind = Refused.REQUEST
     return refusal
