@@ -36,7 +36,7 @@ LINES = {
     "datasets": 385,
     "files": 1_351,
     "http": 5_280,
-    "ingest": 8_911,
+    "ingest": 8_919,
     "notify": 3_550,
     "packages": 1_171,
     "patches": 434,
