@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -200,12 +201,11 @@ def test_an_event_that_a_sink_fails_with_becomes_a_dead_letter_alone(service: Se
     service.settle(service.delivery(tries=3, batch=5))
     assert service.sink.taken == ["a", "c", "e", "f"]
     assert [(number, tries) for number, _, tries in service.dead()] == [(2, 3), (4, 3)]
-    assert service.sink.calls == [list("abcde")] * 2 + [["a"], ["b"], ["c"], ["d"], ["e"], ["f"]]
+    assert service.sink.calls == [list("abcde"), *(list(one) for one in "abbbcdddef")]
     said = "boom" if isinstance(fault, SinkFault) else "KeyError: 'boom'"
     assert service.lines() == [
-        f"the sink has not taken a batch: {said}",
-        f"the sink has not taken a batch: {said}",
-        f"the sink has refused 2 of 6 events, the first: {said}",
+        *[f"the sink has not taken a batch: {said}"] * 5,
+        f"the sink has refused 1 of 3 events, the first: {said}",
     ]
 
 
@@ -226,6 +226,40 @@ def test_an_event_that_fails_waits_until_the_sink_takes_a_later_one(service: Ser
     service.settle(delivery)
     assert [one[:2] for one in service.dead()] == [(1, "boom")]
     assert service.sink.taken == ["b"]
+
+
+def test_each_event_has_its_own_tries(service: Service) -> None:
+    """What fails once, after another has used up its tries, is taken; of two in a row each fails as often as it may."""
+    tried: Counter[str] = Counter()
+
+    def judge(events: Sequence[Event]) -> None:
+        (path,) = [one.path for one in events]
+        tried[path] += 1
+        if path in "ade" or (path == "c" and tried["c"] == 1):
+            raise SinkFault("boom")
+
+    service.sink.judge = judge
+    service.add(*"abcdef")
+    service.settle(service.delivery(tries=3, batch=1))
+    assert service.sink.taken == ["b", "c", "f"]
+    assert [(number, tries) for number, _, tries in service.dead()] == [(1, 3), (4, 5), (5, 3)]
+
+
+def test_events_that_come_while_the_journal_is_read_come_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = service.store.last_number
+
+    def last_number() -> int:
+        number = last()
+        if number == 1:
+            service.add("b")
+        return number
+
+    monkeypatch.setattr(service.store, "last_number", last_number)
+    service.add("a")
+    service.settle(service.delivery())
+    assert service.sink.calls == [["a", "b"]]
 
 
 def test_an_outage_makes_no_dead_letters(service: Service) -> None:

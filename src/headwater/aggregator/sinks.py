@@ -75,7 +75,6 @@ _POLL_SECONDS: Final = 0.5
 _READ: Final = 1_000  # events at a time, where filters leave many out
 _PAUSES: Final = Backoff(1.0, 300.0)
 _AHEAD: Final = 100  # later events, at least, with which a sink may show that it is at work
-_AHEAD_SECONDS: Final = 150.0  # while none is taken, later ones are tried no longer than this
 _FAULT_SECONDS: Final = 5.0  # after which a store is asked again that could not be read or written
 
 
@@ -128,7 +127,7 @@ class Delivery:
         self._sink, self._store = sink, store
         self._listener, self._now = listener, now
         self._stopped = threading.Event()
-        self._failures = 0  # in a row, by which an event may be to blame
+        self._failures: dict[int, int] = {}  # of events alone, since one was taken; 0: only in a batch
 
     def run(self, stopped: threading.Event) -> None:
         """Deliver until `stopped` is set; then the sink is closed."""
@@ -150,17 +149,17 @@ class Delivery:
         state, now = self._store.sink(self._config.name), self._now()
         if state.next_at is not None and now < state.next_at:
             return min(_POLL_SECONDS, (state.next_at - now).total_seconds())
-        is_last = self._failures + 1 >= self._config.tries
-        batch = self._next(state, max(self._config.batch, _AHEAD) if is_last else self._config.batch)
+        batch = self._next(state, max(self._config.batch, _AHEAD) if self._failures else self._config.batch)
         if batch is None:
             return _POLL_SECONDS
-        fault = None if is_last else self._deliver(batch, [batch.wanted], state.acknowledged)
-        if is_last or (fault is not None and fault.failure is Failure.REFUSED and len(batch.wanted) > 1):
-            fault = self._deliver(batch, [[one] for one in batch.wanted], state.acknowledged)
+        singles = [[one] for one in batch.wanted]
+        parts = singles if self._failures else [batch.wanted]
+        fault = self._deliver(batch, parts, state.acknowledged)
+        if fault is not None and fault.failure is Failure.REFUSED and parts is not singles:
+            fault = self._deliver(batch, singles, state.acknowledged)
         reasons = [one.reason for one in batch.dead if one.tries]
         if fault is not None:
             self._tell(f"the sink has not taken a batch: {fault.what}")
-            self._failures += fault.failure is Failure.FAILED
             asked = min(fault.wait_seconds or 0.0, _LONGEST_ASKED_SECONDS)
             again_at = self._now() + dt.timedelta(seconds=max(_PAUSES.seconds(state.failures + 1), asked))
             self._store.refused(self._config.name, fault.what[:1_000], again_at)
@@ -176,21 +175,22 @@ class Delivery:
         A single event that is refused becomes a dead letter; so does one that fails for the last time, once a later one
         is taken.
         """
-        failed, until = None, self._now()
+        failed: SinkFault | None = None
         for part in parts:
-            if self._stopped.is_set() or (failed is not None and self._now() > until):
+            if self._stopped.is_set():
                 return failed
             fault, refused = self._apply(part)
-            failure, tries = None if fault is None else fault.failure, self._failures + 1
+            has_failed, tries = False, 1
             if fault is not None:
-                if len(part) > 1 or failure is Failure.UNAVAILABLE:
+                number, is_alone, has_failed = part[0].number, len(part) == 1, fault.failure is Failure.FAILED
+                tries = self._failures.get(number, 0) + 1
+                if has_failed:
+                    self._failures[number] = tries if is_alone else 0
+                if not is_alone or fault.failure is Failure.UNAVAILABLE or (has_failed and tries < self._config.tries):
                     return fault
-                if failure is Failure.FAILED and tries < self._config.tries:
-                    return fault
-                refused = {part[0].number: fault.what}
-            batch.dead += [self._letter(number, reason, tries) for number, reason in refused.items()]
-            if failure is Failure.FAILED:
-                until = until if failed is not None else self._now() + dt.timedelta(seconds=_AHEAD_SECONDS)
+                refused = {number: fault.what}
+            batch.dead += [self._letter(one, reason, tries) for one, reason in refused.items()]
+            if has_failed:
                 failed = fault
             elif failed is None or fault is None:  # all up to here is taken, or a dead letter
                 failed = None
@@ -198,12 +198,12 @@ class Delivery:
                     after = self._acknowledge(batch, part[-1].number, after)
         if failed is None:
             self._acknowledge(batch, batch.end, after)
-            self._failures = 0
         return failed
 
     def _acknowledge(self, batch: _Batch, number: int, after: int) -> int:
         dead = [one for one in batch.dead if after < one.number <= number]
         self._store.acknowledge(self._config.name, number, dead, after=after)
+        self._failures.clear()
         return number
 
     def _apply(self, events: Sequence[Event]) -> tuple[SinkFault | None, Mapping[int, str]]:
@@ -221,7 +221,8 @@ class Delivery:
         if last <= state.acknowledged:
             return None
         events = self._store.events(state.acknowledged, max(most, _READ), sink=self._config.name)
-        batch = _Batch([], [], events[-1].number if len(events) >= max(most, _READ) else last)
+        end = events[-1].number if events else last
+        batch = _Batch([], [], end if len(events) >= max(most, _READ) else max(end, last))
         for event in events:
             if not wants(self._config, event, self._tags.get(event.source)):
                 continue
