@@ -25,6 +25,7 @@ from headwater.aggregator.alerts import (
     AlertNotDelivered,
     AlertService,
     RuleMemory,
+    check_mail,
     deliver,
     judge,
     mail_of,
@@ -32,7 +33,7 @@ from headwater.aggregator.alerts import (
 from headwater.aggregator.configuration import AlertRule, FollowedSource
 from headwater.aggregator.status import FleetStatus, fleet_status
 from headwater.aggregator.store import DeadLetter, Life, Question
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.typed_decoding import from_values
 from tests.aggregator.fleet import HOSTILE, NOW, ago, configuration, put, store_at
 
@@ -354,6 +355,42 @@ def test_a_delivery_that_fails_is_made_again_with_what_holds_then(tmp_path: Path
     fleet.store.change("museum", **GOOD)
     again.look(NOW + dt.timedelta(seconds=700))
     assert delivered[2:] == [("night", ["museum"])]
+
+
+def test_a_store_that_takes_nothing_repeats_no_alert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreFault("the disk is full")
+
+    fleet = Fleet(tmp_path, rule("failing"), rule("failing", name="other"))
+    fleet.store.change("museum", **BAD)
+    told: list[str] = []
+    service = AlertService(fleet.config, fleet.store, deliver=lambda one, _message: told.append(one.name))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fleet.store), "keep_fact", full)
+        for n in range(3):
+            with pytest.raises(StoreFault):
+                service.look(NOW + dt.timedelta(seconds=10 * n))
+    assert told == ["night", "other"]
+    service.look(NOW + dt.timedelta(seconds=60))
+    AlertService(fleet.config, fleet.store, deliver=lambda one, _message: told.append(one.name)).look(NOW)
+    assert told == ["night", "other"]
+
+
+@pytest.mark.parametrize("address", ["a@b, <", '"', "a@[", "<@", "a@b\r\nBcc: x@y"])
+def test_a_rule_whose_mail_cannot_be_made_silences_no_other(tmp_path: Path, address: str) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), _Mailbox) as server:
+        thread = threading.Thread(target=lambda: [server.handle_request() for _ in range(2)], daemon=True)
+        thread.start()
+        smtp = f"127.0.0.1:{server.server_address[1]}"
+        bad = rule("failing", name="bad", kind="mail", mail=address, smtp=smtp)
+        fleet = Fleet(tmp_path, bad, rule("failing", command=f"touch {tmp_path / 'told'}"))
+        fleet.store.change("museum", **BAD)
+        faults: list[HeadwaterError] = []
+        AlertService(fleet.config, fleet.store, on_fault=faults.append).look(NOW)
+        assert [one.code for one in faults] == ["HW-AGG-50"]
+        assert (tmp_path / "told").exists()
+        with pytest.raises(AlertNotDelivered):
+            check_mail(bad)
 
 
 def test_a_store_that_fails_does_not_end_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,16 +232,18 @@ def deliver(rule: AlertRule, message: AlertMessage) -> None:
 
 
 def check_mail(rule: AlertRule) -> None:
-    """Ask the mail server of a rule whether it would take mails; it gets none. Raises AlertNotDelivered."""
-    with _faults_of(rule, rule.name), _mail_server(rule):
-        pass
+    """Make a mail of a rule, and ask its mail server whether it would take mails. Raises AlertNotDelivered."""
+    with _faults_of(rule, rule.name):
+        mail_of(rule, AlertMessage(rule=rule.name, at=dt.datetime.now(dt.UTC), subject="", text="")).as_bytes()
+        with _mail_server(rule):
+            pass
 
 
 @contextmanager
 def _faults_of(rule: AlertRule, where: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, smtplib.SMTPException, HeadwaterError) as cause:
+    except Exception as cause:  # addresses of mails have the library raise whatever it likes
         said = cause.what if isinstance(cause, HeadwaterError) else (str(cause) or type(cause).__name__)[:_LONGEST]
         what = f"the alert {rule.name} could not be delivered: {said}"
         raise AlertNotDelivered(what, where=where) from cause
@@ -296,6 +298,8 @@ class AlertService:
         """`on_fault` hears of each failed delivery. `deliver` may be another one in tests."""
         self.config = config
         self._store, self._on_fault, self._deliver = store, on_fault, deliver
+        self._memory: dict[str, RuleMemory] | None = None  # by rule; read from the store once
+        self._kept: str | None = None  # what of it the store has
         self._failures: dict[str, tuple[int, dt.datetime]] = {}  # of a rule, and when it tells again
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
@@ -326,25 +330,25 @@ class AlertService:
         rules = self.config.alerts
         if not rules:
             return
-        kept = self._store.fact(_MEMORY)
-        before = {} if kept is None else from_json(kept, dict[str, RuleMemory])
-        memory = {rule.name: before.get(rule.name, RuleMemory()) for rule in rules}
+        if self._memory is None:
+            self._kept = self._store.fact(_MEMORY)
+            self._memory = {} if self._kept is None else from_json(self._kept, dict[str, RuleMemory])
+        self._memory = memory = {rule.name: self._memory.get(rule.name, RuleMemory()) for rule in rules}
         fleet = read_fleet(self.config, self._store, is_alive=True)
         for rule in rules:
             failures, again_at = self._failures.get(rule.name, (0, now))
             if self._stopped.is_set() or again_at > now:
                 continue
-            message, after = judge(rule, fleet, memory[rule.name], now.astimezone())
             try:
+                message, after = judge(rule, fleet, memory[rule.name], now.astimezone())
                 if message is not None:
                     self._deliver(rule, message)
                     self._failures.pop(rule.name, None)
-            except AlertNotDelivered as fault:
+                memory[rule.name] = after
+            except Exception as error:  # noqa: BLE001  one rule silences no other
                 pause = dt.timedelta(seconds=_PAUSES.seconds(failures + 1))
                 self._failures[rule.name] = failures + 1, now + pause
-                self._on_fault(fault)
-                continue
-            memory[rule.name] = after
-            if (told := msgspec.json.encode(memory).decode()) != kept:
-                self._store.keep_fact(_MEMORY, told)
-                kept = told
+                self._on_fault(as_fault(error))
+        if (told := msgspec.json.encode(memory).decode()) != self._kept:
+            self._store.keep_fact(_MEMORY, told)
+            self._kept = told

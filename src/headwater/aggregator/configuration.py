@@ -9,6 +9,7 @@ import csv
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +34,8 @@ FIRST_CONCURRENCY: Final = 8
 
 Positive = Annotated[float, Meta(gt=0, le=3e9)]
 """Seconds, at most a century: moments that are reckoned with it must exist."""
+
+_Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class BadAggregation(UsageFault):
@@ -98,8 +101,8 @@ class SinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tags: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     quarantine: tuple[str, ...] = ()
-    tries: int = 10
-    batch: int = 500
+    tries: _Count = 10
+    batch: _Count = 500
     options: dict[str, str] = {}
 
 
@@ -129,6 +132,8 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if not {"command": self.command, "webhook": self.url, "mail": self.mail}[self.kind]:
             key = "url" if self.kind == "webhook" else self.kind
             raise ValueError(f"an alert by {self.kind} needs the key `{key}`")
+        if self.command is not None and not shlex.split(self.command):
+            raise ValueError("command has no words")
         for word in self.on:
             name, colon, amount = word.partition(":")
             if name not in ALERTS or (colon and (name not in _WITH_AMOUNT or seconds_from(amount) is None)):
