@@ -379,8 +379,7 @@ def test_a_store_that_takes_nothing_repeats_no_alert(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("address", ["a@b, <", '"', "a@[", "<@", "a@b\r\nBcc: x@y"])
 def test_a_rule_whose_mail_cannot_be_made_silences_no_other(tmp_path: Path, address: str) -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), _Mailbox) as server:
-        thread = threading.Thread(target=lambda: [server.handle_request() for _ in range(2)], daemon=True)
-        thread.start()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         smtp = f"127.0.0.1:{server.server_address[1]}"
         bad = rule("failing", name="bad", kind="mail", mail=address, smtp=smtp)
         fleet = Fleet(tmp_path, bad, rule("failing", command=f"touch {tmp_path / 'told'}"))
@@ -391,6 +390,7 @@ def test_a_rule_whose_mail_cannot_be_made_silences_no_other(tmp_path: Path, addr
         assert (tmp_path / "told").exists()
         with pytest.raises(AlertNotDelivered):
             check_mail(bad)
+        server.shutdown()
 
 
 def test_a_store_that_fails_does_not_end_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
