@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.engines.engine import Engine
@@ -32,6 +33,11 @@ def followed(repo: FakeRepository, state: Path) -> SourceConfig:
     return SourceConfig(state=str(state), sets=(one,))
 
 
+def status(config: SourceConfig) -> tuple[int, Any]:
+    done = run_here("status", config.state, "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
 def test_a_server_follows_a_repository(tmp_path: Path) -> None:
     with repository(250) as repo:
         config = followed(repo, tmp_path / "state")
@@ -54,9 +60,16 @@ def test_a_server_follows_a_repository(tmp_path: Path) -> None:
 
             repo.spoil = lambda _query, _sent: answer(b"", "404 Not Found")
             until(failing, what="the failure in /health")
+            until(lambda: status(config)[0] == 4, what="the failure in its status")
+            (told,) = status(config)[1]["feeds"]
+            assert told["set"] == "s"
+            assert "HTTP status 404" in told["fault"]
             asked = len(repo.asked)
             time.sleep(1.5)
             assert len(repo.asked) <= asked + 3  # pauses grow
+            repo.spoil = lambda _query, sent: sent
+            until(lambda: status(config)[0] == 0, what="the end of the failure")
+            assert "feeds" not in status(config)[1]
 
 
 def test_sets_of_one_repository_never_ask_it_at_once(tmp_path: Path) -> None:

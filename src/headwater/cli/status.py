@@ -148,6 +148,7 @@ _EXAMPLES = 10
 _PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
 _HUB_TOPICS = 20
 _PLACES = 3
+_BEHIND = ("copies", "datasets", "feeds")
 _LEFT = frozenset({"set", "phase", "place", "state", "source", "why"})
 
 
@@ -185,7 +186,7 @@ def command(
     line.
 
     Exit statuses for a source: 0 all is well; 1 a scan is older than --max-age; 4 deletions are held back, or files, an
-    RDF dataset or a published copy cannot be read; 6 no room to write.
+    RDF dataset, a copy, index or repository cannot be read; 6 no room to write.
 
     Exit statuses for a copy: 0 all is well; 1 the last run without fault is older than --max-age; 3 the source cannot
     be read; 4 something failed or is held back; 5 no run has finished, or the last one came to no result; 6 the copy
@@ -308,7 +309,7 @@ def _source(place: str, names: tuple[str, ...], max_age: float | None) -> _Told:
     is_late = max_age is not None and any(at is None or abs((now - at).total_seconds()) > max_age for at in looks)
     # that of a run that leaves a source so
     status = Exit.FINDINGS if is_late else Exit.DONE
-    is_behind = any(one.fault for key in ("copies", "datasets") for one in report.get(key, ()))
+    is_behind = any(one.fault for key in _BEHIND for one in report.get(key, ()))
     if is_behind or any(report.get(key) for key in ("held_back", "unreadable", "lost_versions")):
         status = Exit.TRANSFERS_FAILED
     if report.get("no_room"):
@@ -425,6 +426,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     of_sets: dict[str, Iterable[Any]] = {
         "copies": copy_lags(catalog, names),
         "datasets": dataset_statuses(catalog, names),
+        "feeds": problems.feeds,
         "held_back": problems.held_back,
         "unreadable": problems.unreadable,
         "lost_versions": problems.lost_versions,
@@ -433,7 +435,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         # nobody looks after sets that have left the configuration: they stay as they were
         if kept := [one for one in found if where.sets is None or one.set in where.sets]:
             report[key] = kept
-    faulty = {one.set for key in ("copies", "datasets") for one in report.get(key, ()) if one.fault}
+    faulty = {one.set for key in _BEHIND for one in report.get(key, ()) if one.fault}
     report["sets"] = [
         replace(one, phase="failing") if one.phase == "loading" and one.name in faulty else one for one in sets
     ]
@@ -492,6 +494,7 @@ _LINES = {
     "copies": "{set}[: publishes the copy of {origin} in {copy}][; {waiting:change} behind][: {fault}]",
     "datasets": "{set}: {statements:statement}, {octets:octets}, {patches:patch}"
     "[; {left_out:bad statement} left out][; not up to date: {fault}]",
+    "feeds": "{set}: not up to date: {fault}",
     "held_back": "{set}: deletions are held back: {reason}",
     "unreadable": "{set}: {files:file} cannot be read, and what is published of them stays: {places}",
     "lost_versions": "{set}: the last {count:version} could not be kept: is there room?",

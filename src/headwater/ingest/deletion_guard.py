@@ -20,6 +20,7 @@ from headwater.typed_decoding import from_json, from_msgpack
 HELD_BACK: Final[RowKey] = ("folder", "held back")
 _UNREADABLE: Final[RowKey] = ("folder", "unreadable")
 _LOST: Final[RowKey] = ("folder", "versions lost")
+FEED_FAULT: Final[RowKey] = ("folder", "feed fault")
 _EXAMPLES: Final = 10
 
 
@@ -45,28 +46,41 @@ class LostVersions(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+class FeedFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A set whose index or repository cannot be read, and why."""
+
+    set: str
+    fault: str
+
+
 class SetProblems(msgspec.Struct, frozen=True, kw_only=True):
     """The problems of sets, in the order of their names."""
 
     held_back: tuple[HeldBack, ...]
     unreadable: tuple[UnreadableCount, ...]
     lost_versions: tuple[LostVersions, ...]
+    feeds: tuple[FeedFault, ...]
 
 
 def set_problems(catalog: Catalog, names: Collection[str] = ()) -> SetProblems:
     """The problems of the sets of these names; of all, where none is named. Raises what the catalog raises."""
     held_back, unreadable, lost = list[HeldBack](), list[UnreadableCount](), list[LostVersions]()
+    feeds = list[FeedFault]()
     for name in sorted(catalog.sets_with_rows(HELD_BACK[0])):
         if names and name not in names:
             continue
-        rows = catalog.rows(name, [HELD_BACK, _UNREADABLE, _LOST])
+        rows = catalog.rows(name, [HELD_BACK, _UNREADABLE, _LOST, FEED_FAULT])
         if (row := rows.get(HELD_BACK)) is not None:
             held_back.append(HeldBack(set=name, reason=row.value.decode("utf-8", "replace")))
         if (row := rows.get(_UNREADABLE)) is not None:
             unreadable.append(from_json(row.value, UnreadableCount))
         if (row := rows.get(_LOST)) is not None:
             lost.append(LostVersions(set=name, count=int(row.value)))
-    return SetProblems(held_back=tuple(held_back), unreadable=tuple(unreadable), lost_versions=tuple(lost))
+        if (row := rows.get(FEED_FAULT)) is not None:
+            feeds.append(FeedFault(set=name, fault=row.value.decode("utf-8", "replace")))
+    return SetProblems(
+        held_back=tuple(held_back), unreadable=tuple(unreadable), lost_versions=tuple(lost), feeds=tuple(feeds)
+    )
 
 
 def unreadable_update(catalog: Catalog, name: str, count: int, places: Collection[str]) -> StateUpdate | None:

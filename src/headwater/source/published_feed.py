@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headwater.ingest.deletion_guard import FEED_FAULT
 from headwater.ingest.folder.comparison import ScanResult
 from headwater.progress import silent
 from headwater.retry import TimeShare
@@ -44,6 +45,7 @@ class PublishedFeed(Intake):
         self.seen_seq: int | None = None  # the newest change that was seen in the catalog: another number is news
         self.polled_at: dt.datetime | None = None  # all that its index had then is recorded
         self._has_index = has_index
+        self.fault_key = FEED_FAULT if has_index else None
         self._was_open = False
         self.waiting_phase = "loading" if has_index else "waiting for its first records"
 
@@ -121,6 +123,7 @@ class IndexPoll:
             self.due_at = time.monotonic() + pause
         else:
             self.worker.worked("index")
+        self.worker.note(health.error)
 
     def _poll(self) -> None:
         self._reader = self._reader or self.index()

@@ -85,7 +85,10 @@ class Failures:
             work()
         except Exception as fault:  # noqa: BLE001 - what is not shown here is never seen
             return self.add(what, fault)
+        had_failed = self._health.failures > 0
         self.worked(what)
+        if had_failed and not self:
+            self._listener(Notice("HW-PUB-20", f"the set {self._health.name!r} is brought up to date again"))
         return None
 
     def add(self, what: str, fault: Exception, listener: Listener | None = None) -> float:

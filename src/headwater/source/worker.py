@@ -358,7 +358,7 @@ class SetWorker:
                 self._schedule.retry_at, self._schedule.look_at = time.monotonic() + pause, 0.0
         elif not self.failures and (self.has_looked or self.intake.is_told):
             self.health.phase = self.intake.phase
-        self._note(self.health.error)
+        self.note(self.health.error)
 
     def once(self) -> SetResult:
         """Look at the whole and publish what is stale. Raises whatever is wrong, and has it noted."""
@@ -368,16 +368,17 @@ class SetWorker:
                 self._publisher.reset_history(self.name)
             done = self._finish(self._look(), Refresh.STALE)
         except HeadwaterError as fault:
-            self._note(fault_words(fault))
+            self.note(fault_words(fault))
             raise
-        self._note(None)
+        self.note(None)
         return done
 
     def look_again(self, paths: Collection[bytes]) -> SetResult:
         """Look at these paths and publish what has changed there. Raises whatever is wrong."""
         return self._finish(self.intake.look_at(paths), Refresh.DUE)
 
-    def _note(self, fault: str | None) -> None:
+    def note(self, fault: str | None) -> None:
+        """Have `headwater status` say what fails, or that nothing does."""
         if self._noted != fault:
             try:
                 self.intake.note(fault)
