@@ -59,6 +59,27 @@ def test_a_host_that_asks_to_wait_is_asked_by_nobody(tmp_path: Path) -> None:
         assert two.take(other) == 0.0
 
 
+def test_what_a_host_asks_never_shortens_a_wait(tmp_path: Path) -> None:
+    now, other = [1_000_000.0], "other.example.org"
+    with closing(gate(tmp_path / "hosts", now, rate=0.01)) as one:
+        assert one.take(HOST) == 0.0
+        one.rest(HOST, 1.0)
+        one.rest(other, 60.0)
+        one.rest(other, 1.0)
+        now[0] += 2
+        assert (one.take(HOST), one.take(other)) == (98.0, 58.0)
+
+
+def test_hosts_without_limits_share_folders_and_no_waits(tmp_path: Path) -> None:
+    with closing(gate(tmp_path / "hosts", [1_000_000.0])) as one:
+        for number in range(5_000):
+            one.rest(f"{number}.example.org", 20.0)
+        waits = [one.take(f"{number}.example.org") for number in range(5_000)]
+        assert one.take("a." * 200 + "example.org") == 0.0
+    assert set(waits) == {0.0, 20.0}  # in a folder waits the host that was the last to ask it
+    assert waits.count(20.0) == len(list((tmp_path / "hosts").iterdir())) < 4_097
+
+
 def test_nothing_is_written_where_there_is_no_service(tmp_path: Path) -> None:
     with closing(gate(tmp_path / "state" / "hosts")) as one:
         one.rest(HOST, 20.0)

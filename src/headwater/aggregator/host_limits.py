@@ -2,13 +2,15 @@
 
 Runs are processes, so a limit is files below STATE/.aggregator/hosts: a slot is a file that whoever sends a request
 holds by `flock`, and what a process held is free when it ends, however it ends. The moment of the next request stands
-in a file of eight octets, which is read and written under a lock.
+in a file with the digest of the host, which is read and written under a lock. Hosts without limits share 4,096 folders,
+for anybody can name hosts without end: in each, the one that has asked to wait last is let be.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import hashlib
 import os
 import random
 import struct
@@ -17,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from headwater.aggregator.configuration import HostLimits
 from headwater.retry import LONGEST_WAIT_SECONDS
@@ -29,7 +30,7 @@ _LOOK_SECONDS: Final = 0.05
 
 _CLOSED_SECONDS: Final = 60.0
 _REFUSED: Final = frozenset({429, 503})
-_MOMENT: Final = struct.Struct("<d")
+_MOMENT: Final = struct.Struct("<d32s")
 
 
 class HostGate:
@@ -70,12 +71,13 @@ class HostGate:
     def rest(self, host: str, seconds: float) -> None:
         """Let nobody ask the host for so long, or as long as a run waits: it has said so. Nothing without a service."""
         if self._folder.parent.is_dir():
-            self._host(host).rest(self._now() + min(seconds, LONGEST_WAIT_SECONDS))
+            self._host(host).rest(self._now(), min(seconds, LONGEST_WAIT_SECONDS))
 
     def _host(self, host: str) -> _SharedHost:
         if host not in self._shared:
-            folder = self._folder / quote(host, safe="")
-            self._shared[host] = _SharedHost(folder, self._limits.get(host) or HostLimits())
+            limits, digest = self._limits.get(host), hashlib.sha256(host.encode())
+            name = digest.hexdigest() if limits else digest.hexdigest()[:3]
+            self._shared[host] = _SharedHost(self._folder / name, digest.digest(), limits or HostLimits())
         return self._shared[host]
 
     def close(self) -> None:
@@ -86,11 +88,11 @@ class HostGate:
 
 
 class _SharedHost:
-    def __init__(self, folder: Path, limits: HostLimits) -> None:
+    def __init__(self, folder: Path, digest: bytes, limits: HostLimits) -> None:
         self.windows = windows_of(limits.window)
         self._slots = limits.concurrency or 0
         self._seconds = 1 / limits.rate if limits.rate else 0.0
-        self._folder = folder
+        self._folder, self._digest = folder, digest
         self._held: list[int] = []  # descriptors that are locked
 
     def _opened(self, name: str) -> int:
@@ -126,27 +128,28 @@ class _SharedHost:
         """Take the next moment of the host, and return 0; else for how long to wait for it."""
         if not self._seconds and not (self._folder / "next").exists():
             return 0.0
-        with self._moment() as file:
-            kept = os.pread(file, _MOMENT.size, 0)
-            due = _MOMENT.unpack(kept)[0] if len(kept) == _MOMENT.size else 0.0
-            longest = max(self._seconds, LONGEST_WAIT_SECONDS)
-            if now < due <= now + longest:  # one that is later was written by a clock that has been set back
-                return float(due - now)
-            if self._seconds:
-                os.pwrite(file, _MOMENT.pack(now + self._seconds), 0)
-        return 0.0
+        with self._due(now) as (file, due):
+            if due <= now and self._seconds:
+                self._write(file, now + self._seconds)
+        return max(0.0, due - now)
 
-    def rest(self, until: float) -> None:
-        with self._moment() as file:
-            os.pwrite(file, _MOMENT.pack(until), 0)
+    def rest(self, now: float, seconds: float) -> None:
+        with self._due(now) as (file, due):
+            self._write(file, max(due, now + seconds))
+
+    def _write(self, file: int, moment: float) -> None:
+        os.pwrite(file, _MOMENT.pack(moment, self._digest), 0)
 
     @contextmanager
-    def _moment(self) -> Iterator[int]:
-        """The file of the next moment, locked."""
+    def _due(self, now: float) -> Iterator[tuple[int, float]]:
+        """The file of the next moment, locked, with that moment: 0 where it is another host's."""
         file = self._opened("next")
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
+            kept = os.pread(file, _MOMENT.size, 0)
+            due, digest = _MOMENT.unpack(kept) if len(kept) == _MOMENT.size else (0.0, b"")
+            latest = now + max(self._seconds, LONGEST_WAIT_SECONDS)  # a later one is of a clock that was set back
+            yield file, due if digest == self._digest and due <= latest else 0.0
         finally:
             os.close(file)
 
