@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -107,13 +108,18 @@ class _Template:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._children: dict[int, int] = {}  # processes by numbers of runs; none of them has been waited for
+        self._untold: list[bytes] = []
 
     def serve(self) -> None:
-        """Do what the service wants, until it ends."""
+        """Do what the service wants, until it ends. Nothing waits for the service to hear: it may wait to be heard."""
         with suppress(EOFError, ConnectionError):
             while True:
-                if self._pipe.poll(_LOOK_SECONDS if self._children else None):
+                telling = [self._pipe] if self._untold else []
+                heard, free, _ = select.select([self._pipe], telling, [], _LOOK_SECONDS if self._children else None)
+                if heard:
                     self._obey(from_json(self._pipe.recv_bytes(), _Command))
+                if free:
+                    self._pipe.send_bytes(self._untold.pop(0))
                 self._bury()
         for pid in self._children.values():
             _kill_group(pid)
@@ -149,7 +155,7 @@ class _Template:
                 self._tell(number, os.waitstatus_to_exitcode(status))
 
     def _tell(self, number: int, code: int) -> None:
-        self._pipe.send_bytes(msgspec.json.encode((number, code)))
+        self._untold.append(msgspec.json.encode((number, code)))
 
 
 def _kill_group(pid: int) -> None:
