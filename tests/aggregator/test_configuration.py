@@ -254,6 +254,7 @@ base_url = "https://agg.example.org"
         ("[publish]\nbase = 1\n", "[publish]: unknown key: base"),
         ('[publish]\nlisten = "abc"\n', "[publish]: listen: not an address to listen on: 'abc'"),
         ("[publish]\nset = { sitemp = true }\n", "unknown key: sitemp (did you mean sitemap?)"),
+        ("[publish]\nset = { refresh_seconds = inf }\n", "refresh_seconds"),
         ('[publish]\nbase_url = "x"\n', "[publish]: "),
         ("parallel = 0\n", "parallel: expected"),
         ('parallel = "many"\n', "parallel: expected"),

@@ -62,7 +62,7 @@ _PLACEHOLDERS = {NUMBER: "[0-9]{5,}", PART: "[0-9]{3,}", DIGEST: "[0-9a-f]{16}"}
 
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3e9)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -102,7 +102,7 @@ class SetOptions(msgspec.Struct, frozen=True, kw_only=True):
     dump_share: Share = 0.05
     dump_seconds: Seconds = 86_400.0
     change_dump: bool = False
-    change_dump_seconds: Annotated[float, msgspec.Meta(ge=10)] = 300.0
+    change_dump_seconds: Annotated[float, msgspec.Meta(ge=10, le=3e9)] = 300.0
     patch: tuple[Literal["json", "nquads"], ...] = ()
     archive: bool = False
     archive_seconds: Seconds = 86_400.0

@@ -132,7 +132,7 @@ class SetConfig(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     canonical_hash: Literal["beside", "instead"] | None = None
     watch: bool = True
     rescan_seconds: Seconds = 300.0
-    settle_seconds: Annotated[float, msgspec.Meta(ge=0)] = 2.0
+    settle_seconds: Annotated[float, msgspec.Meta(ge=0, le=3e9)] = 2.0
     max_delete: Share = 0.2
     on_demand: bool = True
     versions: bool | str = False
@@ -325,7 +325,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     robots: Literal["all", "sitemaps"] = "all"
     page_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
     segment_entries: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 50_000
-    versions_seconds: Annotated[float, msgspec.Meta(ge=0)] = 604_800.0
+    versions_seconds: Annotated[float, msgspec.Meta(ge=0, le=3e9)] = 604_800.0
     versions_octets: Annotated[int, msgspec.Meta(ge=0)] | None = None
     on_demand_resources: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = ON_DEMAND.resources
     on_demand_octets: Count = ON_DEMAND.octets
