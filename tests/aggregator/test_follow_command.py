@@ -196,6 +196,18 @@ def test_a_file_is_read_again_by_sighup_and_by_post_and_a_broken_one_is_told(pro
     assert b"listen and [publish] are used when the service is started again" in err
 
 
+def test_a_hangup_while_it_ends_changes_nothing(program: Program) -> None:
+    program.many.add("a")
+    begun = program.folder / "begun"
+    program.write(f"""[[sink]]\nname = "index"\nkind = "command"\ncommand = "sh -c 'touch {begun}; exec sleep 30'"\n""")
+    with program.following() as process:
+        until(begun.exists, SECONDS)
+        process.terminate()
+        time.sleep(1.0)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(20) == 0
+
+
 def test_sigterm_ends_it_within_ten_seconds(program: Program) -> None:
     program.many.add("a")
     program.many.servers["a"].pages["/set/resourcelist.xml"] = Reply(script=lambda _handler: time.sleep(600))

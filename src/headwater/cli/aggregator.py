@@ -72,8 +72,8 @@ def follow(config: Path, check: bool, once: bool, as_json: bool) -> int:
             service.once(stop.event)
         return read_fleet(service.config, service.store).exit_status
     finally:
-        signal.signal(signal.SIGHUP, before)
         service.close()
+        signal.signal(signal.SIGHUP, before)
 
 
 def _read(path: Path) -> AggregatorConfig:
