@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,14 @@ pytestmark = pytest.mark.long(60)
 def many(tmp_path: Path) -> Iterator[Fleet]:
     with fleet(tmp_path / "agg") as found:
         yield found
+
+
+def slow(body: bytes) -> Reply:
+    def script(handler: Any) -> None:
+        time.sleep(2)
+        handler.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    return Reply(script=script)
 
 
 def hangs() -> Reply:
@@ -270,6 +280,19 @@ def test_what_hangs_costs_the_others_nothing(many: Fleet) -> None:
         began = time.monotonic()
         at_work.until(lambda: sum(at_work.runs(name) for name in "abcd") >= before + 20)
         assert time.monotonic() - began < 15
+
+
+def test_once_each_first_copy_is_whole_however_long(many: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.aggregator.schedule.LEAST_TURN_SECONDS", 0.1)
+    for name in ("a", "b"):
+        many.add(name)
+        page = many.servers[name].pages
+        whole = page["/set/resourcelist.xml"]
+        assert isinstance(whole, Reply)
+        page["/set/resourcelist.xml"] = slow(whole.body)
+    with service(many.config(parallel=1)) as at_work:
+        at_work.dispatcher.once(threading.Event())
+        assert [at_work.store.runs(name)[0].exit_status for name in "ab"] == [0, 0]
 
 
 def test_a_host_that_many_share_is_asked_as_it_allows(many: Fleet) -> None:

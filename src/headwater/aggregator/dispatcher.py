@@ -7,6 +7,7 @@ is never "running" because somebody once began it.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import select
 import signal
@@ -140,7 +141,7 @@ class Dispatcher:
     def _step(self, wanted: set[str] | None = None) -> set[str]:
         """Take note of what has ended, and begin what is due, or what is `wanted`; returns the names of what has begun.
 
-        Raises StoreFault, and OSError where no process is to be had.
+        What is wanted gives way to nothing. Raises StoreFault, and OSError where no process is to be had.
         """
         self._hear()
         if self._template.has_ended:
@@ -154,7 +155,7 @@ class Dispatcher:
         begun, waiting = starts(due, [one.place for one in self._running.values()], self._config.parallel)
         if begun and not self._is_room():
             begun = []
-        found = {state.name for state in begun if self._start(state)}
+        found = {state.name for state in begun if self._start(state, turn_of(state) if wanted is None else math.inf)}
         self._watch(waiting)
         return found
 
@@ -186,7 +187,7 @@ class Dispatcher:
         self._has_room = has_room
         return has_room
 
-    def _start(self, state: SourceState) -> bool:
+    def _start(self, state: SourceState, turn: float) -> bool:
         source = self._sources[state.name]
         lease = source.deadline + self._grace + _LEASE_MORE_SECONDS
         now = self._now()
@@ -195,9 +196,7 @@ class Dispatcher:
         if run is None:
             return False
         moment = self._clock()
-        place = RunPlace(
-            name=source.name, number=run.number, began=moment, turn=turn_of(state), is_long=begins_long(state)
-        )
+        place = RunPlace(name=source.name, number=run.number, began=moment, turn=turn, is_long=begins_long(state))
         order = RunOrder(run=run, source=source, state=str(self._config.state), hosts=self._config.hosts)
         self._running[run.number] = _Running(order=order, place=place, deadline=moment + source.deadline + self._grace)
         self._template.send(run.number, order=msgspec.json.encode(order))
