@@ -75,6 +75,7 @@ def test_a_comment_that_holds_the_header_stays_whole() -> None:
         "{}",
         '{"metadata": {"dc.title": [1]}}',
         "[]",
+        pytest.param('{"metadata": {}, "x": ' + "[" * 200_000 + "]" * 200_000 + "}", id="deep"),
         "text",
         "\0",
     ],

@@ -284,7 +284,7 @@ def _application(
     if any(one.oai for one in config.sets):
         from headwater.http.oai import OaiEndpoint
 
-        oai = OaiEndpoint(source.site, source.oai_indexes())
+        oai = OaiEndpoint(source.site, source.oai_indexes(), log.fault)
         stack.callback(oai.close)
         routes += oai.routes()
     if config.groups:

@@ -11,6 +11,7 @@ import datetime as dt
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, bug
 from headwater.http import responses
 from headwater.http.requests import accepts_gzip, read_body
 from headwater.http.responses import CLOSE, Response, leads_to, line
@@ -126,18 +127,25 @@ _START: Final = (
 
 
 class OaiEndpoint:
-    """Answers requests for the sets of these indexes."""
+    """Answers requests for the sets of these indexes, in threads of its own: an index may wait for slow files."""
 
-    def __init__(self, site: Site, indexes: Mapping[str, OaiIndex]) -> None:
-        self._site, self._indexes = site, indexes
+    def __init__(
+        self,
+        site: Site,
+        indexes: Mapping[str, OaiIndex],
+        on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
+    ) -> None:
+        self._site, self._indexes, self._on_fault = site, indexes, on_fault
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="headwater-ask-oai")
         self._ends = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="headwater-oai", daemon=True)
         self._follower.start()
 
     def close(self) -> None:
-        """Give up the thread and the indexes."""
+        """Give up the threads and the indexes."""
         self._ends.set()
         self._follower.join()
+        self._threads.shutdown(cancel_futures=True)
         for one in self._indexes.values():
             one.close()
 
@@ -166,7 +174,7 @@ class OaiEndpoint:
             query = b"&".join(filter(None, (query, body)))
         has_gzip = accepts_gzip(request.fields.accept_encoding)
         try:
-            octets = await request.access.ask(self._octets, name, query, has_gzip)
+            octets = await request.access.ask(self._octets, name, query, has_gzip, threads=self._threads)
         except IndexBehind:
             said = "the records are being prepared; try again in a moment"
             return responses.text(503, said, line(b"retry-after", b"5"))
@@ -177,11 +185,18 @@ class OaiEndpoint:
 
     def _follow(self) -> None:
         """Bring each index up to date, also while nobody asks: a batch of one after another."""
+        told = set[str]()
         while not self._ends.is_set():
             is_behind = False
-            for one in self._indexes.values():
-                with suppress(HeadwaterError, OSError):  # who asks is told
+            for name, one in self._indexes.items():
+                try:
                     is_behind = one.follow(dt.datetime.now(dt.UTC)) or is_behind
+                except (HeadwaterError, OSError):
+                    pass  # who asks is told
+                except Exception as error:  # noqa: BLE001 - a thread's last frame: the others go on, and this one later
+                    if name not in told:
+                        told.add(name)
+                        self._on_fault(bug(error))
             self._ends.wait(0 if is_behind else _FOLLOW_SECONDS)
 
     def _octets(self, name: str, query: bytes, has_gzip: bool) -> bytes:  # noqa: FBT001

@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from headwater.errors import StoreFault
@@ -40,12 +40,12 @@ class SourceAccess:
         self.askers.shutdown(wait=False, cancel_futures=True)
         self.watchers.shutdown(wait=False, cancel_futures=True)
 
-    async def ask(self, question: Callable[..., T], *about: Any) -> T:
-        """The answer to what the catalog may have to be asked for.
+    async def ask(self, question: Callable[..., T], *about: Any, threads: Executor | None = None) -> T:
+        """The answer to what the catalog may have to be asked for, in `threads` of their own for what may be slow.
 
         No client waits longer for it than ANSWER_SECONDS. Raises StoreFault when it does not come in time.
         """
-        answer = asyncio.get_running_loop().run_in_executor(self.askers, question, *about)
+        answer = asyncio.get_running_loop().run_in_executor(threads or self.askers, question, *about)
         try:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:

@@ -70,7 +70,7 @@ def read_record(octets: bytes) -> XmlRecord | None:
         if not octets.startswith(b"<") or octets[1:2] == b"\0" or b"encoding" in octets[:100]:
             octets = Utf8Input(None, ReaderWarnings(), lambda *_: None).push(octets, final=True)
         return _of_xml(octets)
-    except (pyexpat.ExpatError, DocumentFault, UnicodeDecodeError, msgspec.DecodeError):
+    except (pyexpat.ExpatError, DocumentFault, UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return None
 
 
