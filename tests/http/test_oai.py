@@ -11,7 +11,7 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -20,7 +20,8 @@ import pytest
 
 from headwater.catalog.content import Absence, NoContent
 from headwater.catalog.interface import Metadata, Resource, StateUpdate, Upsert
-from headwater.errors import StoreFault
+from headwater.catalog.sqlite_catalog import SqliteCatalog
+from headwater.errors import HeadwaterError, StoreFault
 from headwater.http import oai
 from headwater.http.app import Application
 from headwater.http.oai import OaiEndpoint
@@ -625,6 +626,13 @@ def test_sets_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert found[0] == it.id("7")
 
 
+def test_a_set_below_the_whole_does_not_name_the_whole_twice(tmp_path: Path) -> None:
+    with repository(tmp_path / "state", feed="events") as it:
+        announce(it.source.push_sets.by_set["s"], upsert(it.id("a"), None, in_set("s:phd")))
+        assert [one.text for one in it.ask("ListSets").iter(f"{OAI}setSpec")] == ["s", "s:phd"]
+        assert list(it.dates(set="s")) == list(it.dates(set="s:phd")) == [it.id("a")]
+
+
 def test_a_record_that_cannot_be_read_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays as it was, other records go on, and its new state comes as a change when it can be read."""
     monkeypatch.setattr(oai, "_FOLLOW_SECONDS", 0.1)
@@ -641,6 +649,83 @@ def test_a_record_that_cannot_be_read_is_not_deleted(tmp_path: Path, monkeypatch
             asked = str(it.ask("Identify").findtext(f"{OAI}responseDate"))
         until(lambda: it.harvest("mods") == [(it.id("b.xml"), "B"), (it.id("a.xml"), "A2")])
         assert it.harvest("mods", from_=asked) == [(it.id("a.xml"), "A2")]
+
+
+def test_a_record_that_can_be_read_again_is_missed_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by who asks while it is read."""
+    monkeypatch.setattr(oai, "_FOLLOW_SECONDS", 0.1)
+    files = put(tmp_path / "f", {"a.xml": MODS % b"A"})
+    with repository(tmp_path / "state", files=str(files)) as it:
+        assert len(it.harvest("mods")) == 1
+        kind, real, dates = type(it.source.contents), type(it.source.contents).open, list[str]()
+
+        def slow(*of: object) -> object:
+            if not dates:
+                time.sleep(1.1)
+                dates.append(str(it.ask("Identify").findtext(f"{OAI}responseDate")))
+            return real(*of)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "open", lambda *_: NoContent(Absence.UNREADABLE))
+            put(files, {"a.xml": MODS % b"A2"})
+            it.round()
+            assert it.harvest("mods") == [(it.id("a.xml"), "A")]
+            patch.setattr(kind, "open", slow)
+            until(lambda: it.harvest("mods") == [(it.id("a.xml"), "A2")])
+        assert it.harvest("mods", from_=dates[0]) == [(it.id("a.xml"), "A2")]
+
+
+def test_who_waits_for_a_slow_file_keeps_nobody_else_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with repository(tmp_path / "state", files=str(put(tmp_path / "f", {"a.xml": MODS % b"A"}))) as it:
+        it.harvest()
+        goes_on, real = threading.Event(), oai_index.IndexedSet.record
+
+        def slow(self: oai_index.IndexedSet, resource: Resource) -> object:
+            goes_on.wait(30)
+            return real(self, resource)
+
+        monkeypatch.setattr(oai_index.IndexedSet, "record", slow)
+        put(tmp_path / "f", {"b.xml": MODS % b"B"})
+        it.round()
+        waiting = [threading.Thread(target=it.send, args=("verb=Identify",)) for _ in range(6)]
+        try:
+            for one in waiting:
+                one.start()
+            time.sleep(0.5)
+            assert request(it.url, "/").status == 200
+            assert any(one.is_alive() for one in waiting)
+        finally:
+            goes_on.set()
+            for one in waiting:
+                one.join()
+
+
+def test_a_bug_does_not_end_the_follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told once, and the set is looked at again."""
+    monkeypatch.setattr(oai, "_FOLLOW_SECONDS", 0.01)
+    calls, faults = list[None](), list[HeadwaterError]()
+
+    def follow(_self: OaiIndex, _now: dt.datetime) -> bool:
+        calls.append(None)
+        raise KeyError("x")
+
+    with repository(tmp_path / "state", files=str(put(tmp_path / "f", {"a.txt": b"a"}))) as it:
+        monkeypatch.setattr(OaiIndex, "follow", follow)
+        endpoint = OaiEndpoint(it.source.site, it.source.oai_indexes(), faults.append)
+        until(lambda: len(calls) > 10)
+        endpoint.close()
+    assert [str(one) for one in faults] == ["KeyError: 'x' [HW-000]"]
+
+
+def test_a_set_that_has_moved_here_answers(tmp_path: Path) -> None:
+    """Its changes go on counting: none from before it was opened is in the log."""
+    (tmp_path / "state").mkdir()
+    with closing(SqliteCatalog(tmp_path / "state" / "catalog.sqlite")) as catalog:
+        catalog.create("s", last_seq=7)
+    with repository(tmp_path / "state", feed="events") as it:
+        until(lambda: it.send("verb=Identify").status == 200)
+        announce(it.source.push_sets.by_set["s"], upsert(it.id("a"), None))
+        assert list(it.dates()) == [it.id("a")]
 
 
 def test_a_file_of_a_harvested_set_is_no_item_when_it_is_gone(tmp_path: Path) -> None:

@@ -70,17 +70,22 @@ CREATE TABLE place (                     -- of a record in the lists of its sets
   spec TEXT NOT NULL, prefix TEXT NOT NULL, at_us INTEGER NOT NULL, item TEXT NOT NULL, record INTEGER NOT NULL,
   PRIMARY KEY (spec, prefix, at_us, item)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE unread (uri TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;  -- of items that are to be looked at again
+CREATE TABLE unread (uri TEXT PRIMARY KEY, source TEXT NOT NULL) STRICT, WITHOUT ROWID;
+-- of items that are to be looked at again when this resource can be read
 """
 _SCHEMA: Final = Schema(application_id=0x48574F41, migrations=(_TABLES,))
 _WORTHLESS: Final = frozenset({"HW-DB-05", "HW-DB-06", "HW-DB-09"})  # a file with one of these faults is made anew
-_BATCH: Final = 1_000  # changes or resources of one transaction
+_BATCH, _BATCH_SECONDS = 200, 0.5  # so many changes or resources has a transaction at most; fewer if they take longer
 _AT_ONCE, _WAIT_SECONDS = 5_000, 2.0  # so many are added while somebody waits, for so long
 _UNUSED_SECONDS: Final = 86_400  # a file of other settings goes when nobody has written to it for so long
 
 
 class NotReadable(Exception):
-    """The octets of a resource cannot be read now."""
+    """The octets of the resource with this URI cannot be read now."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.uri = uri
 
 
 class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +130,14 @@ class IndexedSet(msgspec.Struct, frozen=True, kw_only=True):
             return read_record(octets)
         if octets.why is Absence.ELSEWHERE:
             return None
-        raise NotReadable(octets.detail)
+        raise NotReadable(resource.uri)
+
+    def can_read(self, resource: Resource) -> bool:
+        """Whether it can be told now if the octets of a resource are a record."""
+        with suppress(NotReadable):
+            self.record(resource)
+            return True
+        return False
 
 
 Microseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -230,6 +242,7 @@ class OaiIndex:
     def __init__(self, folder: Path, of: IndexedSet) -> None:
         self.of, self._folder = of, folder
         self._lock = threading.Lock()
+        self._batch = 8  # changes or resources of the next transaction
         self._database: Database | None = None
 
     def close(self) -> None:
@@ -243,38 +256,44 @@ class OaiIndex:
     def snapshot(self, now: dt.datetime) -> Iterator[IndexSnapshot]:
         """The index as the set is now. Raises IndexBehind.
 
-        The catalog draws a line at `now` (`Catalog.mark`): no change that is recorded later gets a time that a
-        harvester has seen already.
+        The catalog draws a line at `now` (`Catalog.mark`), while nobody writes to the index: no change that is recorded
+        later, and no record that is written later, gets a time that a harvester has seen already.
         """
-        latest, line = time.monotonic() + _WAIT_SECONDS, self.of.catalog.state(self.of.name).last_at or now
-        if line < now.replace(microsecond=0):
-            with suppress(StoreFault):  # a full disk: then the newest time is the line
-                line = self.of.catalog.mark(self.of.name, now)
+        latest, catalog, name = time.monotonic() + _WAIT_SECONDS, self.of.catalog, self.of.name
         with self._opened() as (database, state):
+            with database.write():
+                if (state.last_at or now) < now.replace(microsecond=0):
+                    with suppress(StoreFault):  # a full disk: then the newest time is the line
+                        catalog.mark(name, now)
+                state = catalog.state(name)
             while missing := self._missing(database, state):
                 if missing > _AT_ONCE or time.monotonic() > latest:
                     raise IndexBehind
                 self._add(database)
             with database.read() as transaction:
-                yield IndexSnapshot(self.of, min(line, now), transaction)
+                yield IndexSnapshot(self.of, min(state.last_at or now, now), transaction)
 
     def follow(self, now: dt.datetime) -> bool:
-        """Add a batch of what is missing, and tell whether something was.
+        """Add a batch of what is missing, and tell whether there was something to add.
 
-        If not, look again at items that could not be read: they count as changed now.
+        If nothing is missing, look again at items that could not be read: they count as changed now.
         """
+        catalog, name, latest = self.of.catalog, self.of.name, time.monotonic() + _WAIT_SECONDS
         with self._opened() as (database, state):
             if self._missing(database, state):
                 self._add(database)
                 return True
             with database.read() as transaction:
-                sql = "SELECT uri FROM unread ORDER BY random() LIMIT ?"
-                uris = [uri for (uri,) in transaction.rows(sql, (_BATCH,))]
+                unread = transaction.fetch("SELECT * FROM unread ORDER BY random() LIMIT ?", (_BATCH,))
+            there, uris = catalog.get(name, [source for _uri, source in unread]), list[str]()
+            for uri, source in unread:
+                if time.monotonic() < latest and (source not in there or self.of.can_read(there[source])):
+                    uris.append(uri)
             if uris:
-                at_us = to_microseconds(self.of.catalog.mark(self.of.name, now))  # no harvester is beyond it
                 with database.write() as transaction:
+                    at_us = to_microseconds(catalog.mark(name, now))  # no harvester is beyond it
                     _Batch(transaction, self.of).write(dict.fromkeys(uris, at_us))
-            return False
+            return bool(uris)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Database, SetState]]:
@@ -321,18 +340,19 @@ class OaiIndex:
 
     def _add(self, database: Database) -> None:
         """Add a batch: of the resources there are, as of the time when the set was opened; then of the changes."""
-        catalog, name = self.of.catalog, self.of.name
+        catalog, name, limit = self.of.catalog, self.of.name, min(self._batch, _BATCH)
         with database.write() as transaction:
+            began = time.monotonic()
             if (at := self._position(transaction)) == _BEGINNING:
                 for table in ("format", "collection", "record", "place", "unread"):
                     transaction.run(f"DELETE FROM {table}")
                 transaction.run("INSERT INTO format VALUES (?, ?, ?)", DUBLIN_CORE)
             if at.loaded is not None:
-                resources, opened_at = catalog.resources(name, at.loaded, _BATCH), catalog.segments(name)[0].from_
-                times = dict.fromkeys((one.uri for one in resources), to_microseconds(opened_at))
-                at = at._replace(loaded=resources[-1].uri if resources else None)
+                resources, first = catalog.resources(name, at.loaded, limit), catalog.segments(name)[0]
+                times = dict.fromkeys((one.uri for one in resources), to_microseconds(first.from_))
+                at = _Position(first.first - 1, None, resources[-1].uri if resources else None)
             else:
-                changes = catalog.changes(name, at.seq, _BATCH)
+                changes = catalog.changes(name, at.seq, limit)
                 there = catalog.get(name, list({one.uri: None for one in changes}))
                 last = [one for one in changes if one.uri not in there or there[one.uri].seq == one.seq]
                 times = {one.uri: to_microseconds(one.at) for one in last}  # of others a later change tells
@@ -341,6 +361,8 @@ class OaiIndex:
             _Batch(transaction, self.of).add(times)
             transaction.run("DELETE FROM state")
             transaction.run("INSERT INTO state VALUES (?, ?, ?)", at)
+        is_slow = time.monotonic() > began + _BATCH_SECONDS
+        self._batch = max(1, limit // 4) if is_slow else limit * 2
 
 
 def _remove(path: Path) -> None:
@@ -395,8 +417,8 @@ class _Batch:
             keys, is_gone = self._keys(uri), uri not in self._held
             try:
                 contents = self._contents(uri, keys)
-            except NotReadable:
-                self._transaction.run("INSERT INTO unread VALUES (?)", (uri,))
+            except NotReadable as fault:
+                self._transaction.run("INSERT INTO unread VALUES (?, ?)", (uri, fault.uri))
                 continue
             stored = [*self._transaction.rows_each(sql, keys)]
             for item, prefix, source, is_deleted, specs in stored:
@@ -465,7 +487,8 @@ class _Batch:
         found = dict(set_of(link.href) for uri in uris for link in self._links[uri] if link.rel == "collection")
         found.pop(self._of.name, None)
         sql = "INSERT OR IGNORE INTO collection VALUES (?, ?)"
-        self._transaction.many(sql, [(spec, found.get(spec, spec)) for spec in with_ancestors(found)])
+        specs = [spec for spec in with_ancestors(found) if spec != self._of.name]
+        self._transaction.many(sql, [(spec, found.get(spec, spec)) for spec in specs])
         return [*found]
 
     def _meet(self, format_: Format) -> None:
