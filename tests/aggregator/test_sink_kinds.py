@@ -102,6 +102,17 @@ def test_a_command_may_fail(command: str, text: str, failure: Failure) -> None:
     assert caught.value.failure is failure
 
 
+def test_a_command_ends_with_the_service(tmp_path: Path) -> None:
+    """All that it has started does, soon."""
+    stopped, config = threading.Event(), SinkConfig(name="index", kind="command", command="sh -c 'sleep 60; sleep 60'")
+    one = opened(config, tmp_path, stopped)
+    threading.Timer(0.3, stopped.set).start()
+    began = time.monotonic()
+    with pytest.raises(SinkFault):
+        one.apply(events(1))
+    assert time.monotonic() - began < 10
+
+
 # webhook
 
 

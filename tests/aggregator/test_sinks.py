@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from headwater.aggregator.configuration import AggregatorConfig, FollowedSource, SinkConfig
+from headwater.aggregator.service import FollowingService
 from headwater.aggregator.sinks import Delivery, Failure, SinkFault, SinkThreads, replay, replay_dead, replay_held
 from headwater.aggregator.sqlite_store import FILE, SqliteStore
 from headwater.aggregator.store import Event, Run, UnknownSource
@@ -463,7 +464,8 @@ def test_a_sink_that_hangs_or_fails_stops_no_other(service: Service) -> None:
         sources=(),
         sinks=tuple(SinkConfig(name=name, kind="test") for name in made),
     )
-    threads = SinkThreads(config, service.store, lambda sink, _state: made[sink.name])
+    threads = SinkThreads(config, service.store, lambda sink, *_: made[sink.name])
+    threads.start()
     for path in "abcde":
         service.add(path)
         wait_for(lambda: "".join(good.taken)[-1:] == path)  # noqa: B023
@@ -499,8 +501,40 @@ def test_a_sink_that_is_not_configured_any_more_is_told(service: Service) -> Non
     threads = SinkThreads(
         msgspec.structs.replace(config, sinks=(renamed,)), service.store, lambda *_: Recorder(), service.told.append
     )
+    threads.start()
     threads.close()
     assert service.lines() == ["the sink is no longer configured: its place after event 1 is kept for a while"]
     threads = SinkThreads(config, service.store, lambda *_: service.sink)
+    threads.start()
     wait_for(lambda: service.sink.taken == ["b"])
     threads.close()
+
+
+def test_a_reload_while_the_store_takes_nothing_leaves_the_sinks_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFault("the disk is full")
+
+    out = tmp_path / "out"
+    config = AggregatorConfig(
+        path=tmp_path / "aggregate.toml",
+        state=tmp_path,
+        sources=(FollowedSource(name="museum", url="http://127.0.0.1:1/", enabled=False),),
+        sinks=(SinkConfig(name="index", kind="file", path=str(out)),),
+    )
+    service = FollowingService(config, lambda _told: None)
+    service.begin()
+    for name in ("enrol_sinks", "enrol"):
+        with monkeypatch.context() as patch:
+            patch.setattr(service.store, name, full)
+            with pytest.raises(StoreFault):
+                service.use(config)
+    run = service.store.lease("museum", "sync", "w", T0, LEASE)
+    assert run is not None
+    service.store.append(run, [event("a")], T0)
+    wait_for(lambda: out.exists() and out.read_bytes() != b"")
+    service.use(config)
+    service.store.append(run, [event("b")], T0)
+    wait_for(lambda: out.read_bytes().count(b"\n") == 2)
+    service.close()

@@ -61,6 +61,7 @@ class FollowingService:
         """Begin to deliver, to show and to alert. Raises UsageFault for what cannot be as it is configured."""
         config = self.config
         self._sinks = SinkThreads(config, self.store, opened, self._hear)
+        self._sinks.start()
         self._begin(AlertService(config, self.store, on_fault=self._note))
         if config.publish is not None:
             self._begin(Republisher(config, self.store, self._hear))
@@ -103,18 +104,16 @@ class FollowingService:
                 self._note(fault)
 
     def use(self, config: AggregatorConfig) -> None:
-        """Go on by another configuration, which is of the same state. Raises UsageFault: the old one goes on."""
+        """Go on by another configuration, which is of the same state. Whatever it raises, the old one goes on."""
         if os.path.realpath(config.state) != os.path.realpath(self.config.state):
             raise UsageFault("the state of a service that runs cannot change", where=str(config.path))
+        sinks = SinkThreads(config, self.store, opened, self._hear)
+        self.dispatcher.use(config)
+        self.config = config
         if self._sinks is not None:
             self._sinks.close(_STOP_SECONDS)
-            try:
-                self._sinks = SinkThreads(config, self.store, opened, self._hear)
-            except Exception:
-                self._sinks = SinkThreads(self.config, self.store, opened, self._hear)
-                raise
-        self.config = config
-        self.dispatcher.use(config)
+        self._sinks = sinks
+        sinks.start()
         for part in self._parts:
             part.use(config)
 

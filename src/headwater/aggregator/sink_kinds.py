@@ -14,6 +14,7 @@ import os
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -44,6 +45,8 @@ GROUP: Final = "headwater.sinks"
 MISCONFIGURED: Final = "HW-AGG-11"
 
 _TAIL: Final = 300  # characters of what a sink answers that are told
+_GRACE_SECONDS: Final = 1.0  # for a command, once the service ends
+_POLL_SECONDS: Final = 0.2
 
 
 def _timeout(config: SinkConfig, default: float) -> float:
@@ -55,11 +58,15 @@ def _timeout(config: SinkConfig, default: float) -> float:
 
 
 def run_command(
-    words: Sequence[str], octets: bytes, seconds: float, environment: Mapping[str, str] | None = None
+    words: Sequence[str],
+    octets: bytes,
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+    stopped: threading.Event | None = None,
 ) -> None:
     """Run a command with these octets on its standard input. Raises SinkFault where it does not end with 0.
 
-    After so many seconds it is killed, with all that it has started.
+    After so many seconds, and soon after `stopped` is set, it is killed, with all that it has started.
     """
     try:
         with subprocess.Popen(
@@ -71,7 +78,7 @@ def run_command(
             start_new_session=True,
         ) as process:
             try:
-                _, errors = process.communicate(octets, timeout=seconds)
+                errors = _said(process, octets, time.monotonic() + seconds, stopped or threading.Event())
             except BaseException:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -87,11 +94,28 @@ def run_command(
         raise SinkFault(f"the command ended with {how}{said and f': {said}'}", where=words[0])
 
 
+def _said(process: subprocess.Popen[bytes], octets: bytes, until: float, stopped: threading.Event) -> bytes:
+    """What a command writes to standard error. Raises TimeoutExpired."""
+    left: bytes | None = octets
+    while True:
+        try:
+            return process.communicate(left, timeout=_POLL_SECONDS)[1]
+        except subprocess.TimeoutExpired:
+            left, now = None, time.monotonic()  # what is not yet written goes on
+            if stopped.is_set():
+                until = min(until, now + _GRACE_SECONDS)
+            if now >= until:
+                raise
+
+
 class CommandSink(Sink):
     """Runs a command for each batch, which gets the events as JSON lines on its standard input; exit status 0: taken.
 
     The words are split as a shell would; no shell reads them. What it writes to standard error is told when it fails.
     """
+
+    stopped: threading.Event | None = None
+    """Ends a command that is at work."""
 
     def __init__(self, config: SinkConfig, _state: Path) -> None:
         self._timeout = _timeout(config, 300.0)
@@ -104,7 +128,7 @@ class CommandSink(Sink):
 
     def apply(self, events: Sequence[Event]) -> None:
         """Run the command."""
-        run_command(self._words, event_lines(events), self._timeout)
+        run_command(self._words, event_lines(events), self._timeout, stopped=self.stopped)
 
 
 _PATIENT: Final = frozenset({408, 425, 429, 502, 503, 504})
@@ -379,8 +403,8 @@ _KINDS: Final[Mapping[str, tuple[Callable[[SinkConfig, Path], Sink], tuple[str, 
 """Each kind, and the fields that it cannot do without."""
 
 
-def opened(config: SinkConfig, state: Path) -> Sink:
-    """The sink of this configuration; `state`: the folder of the copies. Raises UsageFault.
+def opened(config: SinkConfig, state: Path, stopped: threading.Event | None = None) -> Sink:
+    """The sink of this configuration; `state`: the folder of the copies; `stopped` ends it. Raises UsageFault.
 
     None of our kinds connects to anything, or writes, before it gets events.
     """
@@ -389,7 +413,10 @@ def opened(config: SinkConfig, state: Path) -> Sink:
         if (kind := _KINDS.get(config.kind)) is not None:
             if needed := [name for name in kind[1] if not getattr(config, name)]:
                 raise UsageFault(f"a sink of kind {config.kind} needs {needed[0]}", code=MISCONFIGURED)
-            return kind[0](config, state)
+            sink = kind[0](config, state)
+            if isinstance(sink, CommandSink):
+                sink.stopped = stopped
+            return sink
         for other in entry_points(group=GROUP, name=config.kind):
             made: Sink = other.load()(config)
             return made

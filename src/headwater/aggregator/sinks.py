@@ -158,6 +158,8 @@ class Delivery:
         if fault is not None and fault.failure is Failure.REFUSED and parts is not singles:
             fault = self._deliver(batch, singles, state.acknowledged)
         reasons = [one.reason for one in batch.dead if one.tries]
+        if self._stopped.is_set():  # which may be why a sink has not taken a batch
+            return 0.0
         if fault is not None:
             self._tell(f"the sink has not taken a batch: {fault.what}")
             asked = min(fault.wait_seconds or 0.0, _LONGEST_ASKED_SECONDS)
@@ -252,30 +254,33 @@ def configured(config: AggregatorConfig, name: str) -> SinkConfig:
 
 
 class SinkThreads:
-    """A thread for each sink of a configuration. `opened` makes a sink of its configuration and the folder of copies.
-    Raises UsageFault for a sink that cannot be as it is configured: then none is begun."""
+    """A thread for each sink of a configuration, from `start` to `close`.
+
+    `opened` makes a sink of its configuration, the folder of copies, and the event that is set by `close`. Raises
+    UsageFault for a sink that cannot be as it is configured, and StoreFault.
+    """
 
     def __init__(
         self,
         config: AggregatorConfig,
         store: AggregatorStore,
-        opened: Callable[[SinkConfig, Path], Sink],
+        opened: Callable[[SinkConfig, Path, threading.Event], Sink],
         listener: Listener = silent,
     ) -> None:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
-        deliveries = [
-            Delivery(config, one.name, opened(one, config.state), store, listener=listener) for one in config.sinks
-        ]
+        for one in config.sinks:
+            delivery = Delivery(config, one.name, opened(one, config.state, self._stopped), store, listener=listener)
+            name = f"headwater-sink-{one.name}"
+            self._threads.append(threading.Thread(target=delivery.run, args=(self._stopped,), name=name, daemon=True))
         for left in store.enrol_sinks([one.name for one in config.sinks], dt.datetime.now(dt.UTC)):
             what = f"the sink is no longer configured: its place after event {left.acknowledged} is kept for a while"
             listener(Notice("HW-AGG-12", what, left.name))
-        for one, delivery in zip(config.sinks, deliveries, strict=True):
-            thread = threading.Thread(
-                target=delivery.run, args=(self._stopped,), name=f"headwater-sink-{one.name}", daemon=True
-            )
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        for thread in self._threads:
             thread.start()
-            self._threads.append(thread)
 
     def close(self, seconds: float = 10.0) -> None:
         """Stop all. A delivery that takes longer than this is not waited for: it comes again."""
