@@ -5,7 +5,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,9 +47,11 @@ from headwater.notify.hub.store import FILE as HUB
 from headwater.notify.subscriber_store import PushStatus, push_status
 from headwater.publish.status import SourceSetStatus, set_statuses
 from headwater.quantities import human_octets, human_seconds
+from headwater.source.config import SourceConfig
 from headwater.source.configured_source import CATALOG
 from headwater.sync.copy_status import LITTLE_ROOM_OCTETS, CopyStatus, copy_records, copy_status
 from headwater.sync.reports import CopyRecord
+from headwater.time_windows import open_seconds, opens_at, windows_of
 
 _COPY_EXAMPLES = 3
 _MOST_SUBSCRIPTIONS = 20
@@ -148,6 +151,16 @@ _EXAMPLES = 10
 _PATIENCE_SECONDS = 5.0  # somebody waits for the answer: who can wait longer says so in the URL
 _HUB_TOPICS = 20
 _PLACES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClosedWindow:
+    """A set whose repository is asked again when its window opens."""
+
+    set: str
+    opens_at: dt.datetime
+
+
 _BEHIND = ("copies", "datasets", "feeds")
 _LEFT = frozenset({"set", "phase", "place", "state", "source", "why"})
 
@@ -427,6 +440,7 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
         "copies": copy_lags(catalog, names),
         "datasets": dataset_statuses(catalog, names),
         "feeds": problems.feeds,
+        "windows": _closed_windows(where.config, now, names),
         "held_back": problems.held_back,
         "unreadable": problems.unreadable,
         "lost_versions": problems.lost_versions,
@@ -445,6 +459,13 @@ def _report(catalog: Catalog, where: CatalogArgument, names: tuple[str, ...]) ->
     packages = [one for one in sent if not names or one["set"] in names]
     more = {"packages": packages, "no_room": where.full}
     return report | {name: one for name, one in more.items() if one}
+
+
+def _closed_windows(config: SourceConfig | None, now: dt.datetime, names: tuple[str, ...]) -> Iterator[_ClosedWindow]:
+    for one in () if config is None else config.sets:
+        windows = windows_of(one.window)
+        if not open_seconds(now, windows) and (not names or one.name in names):
+            yield _ClosedWindow(set=one.name, opens_at=opens_at(now, [windows]))
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -495,6 +516,7 @@ _LINES = {
     "datasets": "{set}: {statements:statement}, {octets:octets}, {patches:patch}"
     "[; {left_out:bad statement} left out][; not up to date: {fault}]",
     "feeds": "{set}: not up to date: {fault}",
+    "windows": "{set}: waits for its window, which opens at {opens_at}",
     "held_back": "{set}: deletions are held back: {reason}",
     "unreadable": "{set}: {files:file} cannot be read, and what is published of them stays: {places}",
     "lost_versions": "{set}: the last {count:version} could not be kept: is there room?",
