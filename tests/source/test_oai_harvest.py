@@ -19,7 +19,10 @@ import pytest
 
 from headwater.catalog.interface import Resource
 from headwater.catalog.sqlite_catalog import SqliteCatalog
-from headwater.ingest.oai.harvester import OaiComparison
+from headwater.ingest.oai.harvester import OaiComparison, OaiHarvester, OaiLists
+from headwater.ingest.push.feed import Feed
+from headwater.ingest.push.resource_locations import Locations
+from headwater.source.leadership import StateLock
 from headwater.typed_decoding import from_json
 from tests.support.fake_repository import FakeRepository, Item, Query, error, repository
 from tests.support.program import Done, run_here
@@ -516,7 +519,9 @@ def test_mass_deletions_that_are_announced_are_held_back(tmp_path: Path) -> None
         for number in range(50):
             repo.put(number, at="2024-06-01T10:00:00Z", deleted=True)
         repo.now = "2024-06-02T00:00:00Z"
-        assert harvest.run().returncode == 4
+        done = harvest.run()
+        assert (done.returncode, b"HW-ING-21" in done.stderr) == (4, True)
+        assert b"HW-ING-21" not in harvest.run().stderr  # it is told once
         assert len(harvest.held()) == 100
         assert harvest.done("--max-delete", "60%")["deleted"] == 50
 
@@ -860,6 +865,10 @@ def test_a_dry_run_estimates_and_records_nothing(tmp_path: Path) -> None:
         harvest.configure(f"sets = {[f's{number}' for number in range(30)]}")
         harvest.run("--dry-run")
         assert len(repo.asked) == 5
+        harvest.configure('content = ["identifier"]')
+        assert b"the files of each new or changed record take more requests" in harvest.run("--dry-run").stdout
+        dry = run_here("publish", "--dry-run", harvest.config)
+        assert b"s: `headwater ingest oai --set s --config" in dry.stdout
         harvest.configure()
         harvest.done()
         assert harvest.done("--dry-run")["requests"] == 2
@@ -883,6 +892,36 @@ def test_what_cannot_be_harvested_is_told(
         done = Harvest(tmp_path, repo, *lines).run(*arguments)
         assert done.returncode == status, done.stderr
         assert code.encode() in done.stderr
+
+
+def test_the_advice_beside_a_server_at_work_is_none_that_cannot_be_followed(tmp_path: Path) -> None:
+    with repository(5) as repo:
+        harvest = Harvest(tmp_path, repo)
+        lock = StateLock(harvest.state)
+        done = harvest.run()
+        lock.release()
+        assert done.returncode == 6
+        assert b"--token" not in done.stderr
+
+
+def test_a_list_that_was_read_needs_no_further_step(tmp_path: Path) -> None:
+    """A window may close behind the last answer."""
+    with repository(5) as repo, closing(SqliteCatalog(tmp_path / "catalog.sqlite")) as catalog:
+        feed = Feed(catalog, "s", Locations("http://example.org/", str(tmp_path)), lambda: dt.datetime.now(dt.UTC))
+        harvester = OaiHarvester(feed, tmp_path, OaiLists(url=repo.url))
+        assert not harvester.poll()
+        assert feed.is_open
+
+
+def test_a_status_tells_the_window_that_is_waited_for(tmp_path: Path) -> None:
+    with repository(5) as repo:
+        harvest = Harvest(tmp_path, repo)
+        harvest.done()
+        soon = dt.datetime.now().astimezone() + dt.timedelta(hours=2)
+        harvest.configure(f'window = "{soon:%H:%M}-{soon + dt.timedelta(hours=1):%H:%M}"')
+        assert b"s: waits for its window, which opens at" in run_here("status", harvest.config).stdout
+        (told,) = json.loads(run_here("status", "--json", harvest.config).stdout)["windows"]
+        assert dt.datetime.fromisoformat(told["opens_at"]) == soon.replace(second=0, microsecond=0)
 
 
 def test_prefixes_and_sets_may_be_given_on_the_command_line(tmp_path: Path) -> None:

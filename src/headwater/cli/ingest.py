@@ -190,6 +190,8 @@ def _push_target(options: dict[str, Any], listener: Listener) -> Iterator[Feed]:
             stack.callback(StateLock(state).release)
         except Locked as fault:
             todo = "Announce to the running server: the same command with --to URL --token TOKEN; or end it."
+            if options.get("snapshot"):
+                todo = "A server reads the indexes and repositories of its sets by itself; for others, end it first."
             raise Locked(fault.what, where=fault.where, advice=todo) from fault
         if config is not None and options["catalog"] is None:
             catalog = open_catalog(msgspec.structs.replace(config, state=str(state)), listener)
@@ -432,6 +434,7 @@ def _harvested(
 _ESTIMATE = (
     "{repository}: deletions {deletions}, granularity {granularity}",
     "{records:record} in {requests:request}, {octets:octets}, about {seconds}",
+    "{without_files}the files of each new or changed record take more requests, which cannot be counted before",
 )
 _HARVEST = (
     "{requests:request}: {records:record} read, {created} created, {updated} updated, {deleted} deleted,"

@@ -350,6 +350,11 @@ def _dry_run(config: SourceConfig, as_json: bool, *, whole: bool) -> Exit:
             show_some(lines, _NAMED, indent="  ")
         if result.held_back:
             click.echo(f"would hold deletions back: {result.held_back}")
+    if not as_json:
+        file = shlex.quote(config.configuration or "CONFIG")
+        others = [one for one in config.sets if one.is_harvested]
+        command = "`headwater ingest {} --set {} --config {} --dry-run` estimates the harvest"
+        show_some([f"{one.name}: {command.format(one.feed, one.name, file)}" for one in others], _NAMED)
     is_incomplete = any(one.held_back or one.warnings.get("HW-ING-20") for one in found.values())  # unreadable
     return Exit.TRANSFERS_FAILED if is_incomplete else Exit.DONE
 

@@ -25,6 +25,7 @@ from headwater.files.folder_marks import is_reserved
 from headwater.ingest.deletion_guard import DeletionHold
 from headwater.ingest.push.feed import BATCH, INVERSE, Draft, Feed, statements_of, with_links
 from headwater.ingest.push.ingest_state import ABOUT, Effects, Statement
+from headwater.progress import Listener, Notice
 from headwater.retry import http_second
 from headwater.spec.records import Link
 from headwater.spec.uris import quote_path
@@ -125,7 +126,10 @@ class HarvestTally(msgspec.Struct, kw_only=True):
 
 
 class HarvestEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repository says of itself, and what the next harvest will take; None: the repository does not tell."""
+    """What a repository says of itself, and what the next harvest will take; None: the repository does not tell.
+
+    `without_files`: the files of records take requests besides.
+    """
 
     repository: str
     deletions: str
@@ -136,6 +140,7 @@ class HarvestEstimate(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None
     octets: int | None
     seconds: float | None
+    without_files: bool = False
 
 
 class NoAnswer(SourceFault):
@@ -193,11 +198,13 @@ def held_at(feed: Feed, paths: Iterable[str]) -> dict[str, Resource]:
     return {uris[uri]: resource for uri, resource in feed.held(uris).items()}
 
 
-def delete_unseen(feed: Feed, gone: Sequence[str], delete: Callable[[Sequence[str]], object]) -> DeletionHold | None:
+def delete_unseen(
+    feed: Feed, gone: Sequence[str], delete: Callable[[Sequence[str]], object], listener: Listener
+) -> DeletionHold | None:
     """Delete what a comparison has not found: all of it or nothing, as the guard of the set judges.
 
-    `delete` records the deletions of a batch of these paths. Returns what is held back, which is noted in the catalog,
-    or that nothing is. Raises what `delete` and the catalog raise.
+    `delete` records the deletions of a batch of these paths. Returns what is held back, which is noted in the catalog
+    and told when it is another than before, or that nothing is. Raises what `delete` and the catalog raise.
     """
     guard, hold = feed.guard if feed.is_open else None, None
     if guard is not None:
@@ -215,6 +222,8 @@ def delete_unseen(feed: Feed, gone: Sequence[str], delete: Callable[[Sequence[st
     deleted = len(gone) if hold is None else 0
     if guard is not None and (noted := guard.after_scan(hold, is_whole=True, deleted=deleted)) is not None:
         feed.catalog.record(feed.name, (), feed.clock(), state=noted)
+        if hold is not None:
+            listener(Notice("HW-ING-21", f"deletions are held back: {hold}"))
     return hold
 
 

@@ -232,7 +232,7 @@ class DSpaceHarvester(Harvester):
         """Delete what is noted as gone, as far as the guard allows."""
         if at.has_gone:
             gone = [uri for uri, memo in memos_of(self.feed.catalog, self.feed.name) if memo == _GONE]
-            self.tally.held_back = delete_unseen(self.feed, gone, lambda part: self._take((), part, {}))
+            self.tally.held_back = delete_unseen(self.feed, gone, lambda part: self._take((), part, {}), self.listener)
             at.has_gone = self.tally.held_back is not None
             self._commit(at)
 

@@ -181,6 +181,7 @@ class OaiHarvester(Harvester):
             requests=total and total + 1,
             octets=of_all(octets),
             seconds=total and total * seconds,
+            without_files=bool(self.lists.content),
         )
 
     # the course of a harvest, which may be left at each `yield`
@@ -192,7 +193,9 @@ class OaiHarvester(Harvester):
         self._begin_if_due(repository.deletions, is_wanted=compare)
         while number != self._comparison.number:  # another one is begun where an answer is suspicious
             number, failed = self._comparison.number, None
-            for name in self.lists.names():
+            for position, name in enumerate(self.lists.names()):
+                if position:
+                    yield
                 try:
                     yield from self._read(name, repository)
                 except NoAnswer:
@@ -264,7 +267,7 @@ class OaiHarvester(Harvester):
             some = files[start : start + BATCH]
             about = feed.state.about(some)
             gone |= dict.fromkeys(uri for uri in some if all(by in gone for _, by in about.get(uri, ())))
-        self.tally.held_back = delete_unseen(feed, [path_of(uri) for uri in gone], self._delete)
+        self.tally.held_back = delete_unseen(feed, [path_of(uri) for uri in gone], self._delete, self.listener)
         comparison.has_gone = self.tally.held_back is not None
         self._note()
 
@@ -299,7 +302,8 @@ class OaiHarvester(Harvester):
                 self._end(name, cursor)
             if not cursor.windows or len(self._batch) >= _BATCH or time.monotonic() >= self._batch_until:
                 self._commit(name, cursor)
-                yield
+                if cursor.windows:  # else what is left of the harvest may need no request, nor an open window
+                    yield
 
     def _take(self, page: OaiPage, cursor: Cursor, name: ListName) -> int:
         """Put the records of an answer to what is recorded next; how many had come before."""

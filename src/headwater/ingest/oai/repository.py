@@ -112,7 +112,8 @@ class OaiRepository:
 
 def _refused_by_status(asked: Mapping[str, str], status: int, uri: str) -> RefusedRequest:
     """What an HTTP status means."""
-    refusal = RefusedRequest(f"HTTP status {status}", code="HW-OAI-01", where=uri)
+    advice = "Check the URL, and with a browser what the repository answers there. If that is right, tell its operator."
+    refusal = RefusedRequest(f"HTTP status {status}", code="HW-OAI-01", where=uri, advice=advice)
     if status == 422 and "from" in asked:
         refusal.kind = Refused.EMPTY_OR_REQUEST
     elif status in (_EXPIRED if "resumptionToken" in asked else _TOO_MUCH):
