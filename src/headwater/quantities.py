@@ -137,3 +137,9 @@ def needs_consent(deleted: int, held: int, share: float = DEFAULT_SHARE, *, floo
 def consent_for(deleted: int, held: int) -> str:
     """The least share, as whole percents, that lets these deletions be made whatever their number is."""
     return f"{min(-(-deleted * 100 // max(held, 1)), 100)}%"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 file`, `1,200 files`, `2 patches`, `3 tries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

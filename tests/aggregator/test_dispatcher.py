@@ -100,7 +100,7 @@ def test_a_source_with_failures_is_never_called_well(many: Fleet) -> None:
     with service(many.config()) as at_work:
         state = at_work.after_runs("a")
         assert (state.life, state.failed, state.sound_at) == (Life.DEGRADED, 1, None)
-        assert at_work.store.runs("a")[0].reason.startswith("1 resources failed, the first: ")
+        assert at_work.store.runs("a")[0].reason.startswith("1 resource failed, the first: ")
 
 
 def test_deletions_wait_for_a_person(many: Fleet) -> None:
@@ -113,7 +113,7 @@ def test_deletions_wait_for_a_person(many: Fleet) -> None:
         at_work.until(lambda: at_work.state("a").question is not None)
         state = at_work.state("a")
         assert (state.question, state.life, state.held_back) == (Question.DELETIONS, Life.DEGRADED, 30)
-        assert state.question_text == "30 deletions held back: 000.txt, 001.txt, 002.txt, …"
+        assert state.question_text == "30 of 40 files would be deleted: 000.txt, 001.txt, 002.txt, …"
         at_work.store.change("a", answer=Answer.REFUSED, is_wanted_now=True)
         state = at_work.after_runs("a", 2)
         assert (state.question, state.answer, state.life) == (None, None, Life.DEGRADED)

@@ -18,7 +18,7 @@ import pytest
 from tools.engines.launch import free_port
 
 from headwater.aggregator.sqlite_store import FILE, HOME, SqliteStore
-from headwater.aggregator.store import Event, Life, Retirement, SourceState
+from headwater.aggregator.store import Event, Life, Question, Retirement, SourceState
 from tests.aggregator.following import Fleet, fleet
 from tests.support.fake_source import Reply
 from tests.support.program import run_here
@@ -154,7 +154,8 @@ def test_check_tries_addresses_commands_and_mail_servers(program: Program) -> No
         port = taken.getsockname()[1]
         program.write(UNUSABLE.format(port=port, closed=closed.getsockname()[1]))
         done = run_here("follow", program.file, "--check", "--json")
-    told = [(one["what"].partition(":")[0], one["where"]) for one in json.loads(done.stdout)["faults"]]
+    faults = json.loads(done.stdout)["faults"]
+    told = [(one["what"].partition(":")[0], one["where"].removeprefix(f"{program.file}: ")) for one in faults]
     assert done.returncode == 6
     assert told == [
         ("there is no command 'headwater-has-no-such-command'", "index"),
@@ -186,6 +187,11 @@ def test_a_file_is_read_again_by_sighup_and_by_post_and_a_broken_one_is_told(pro
         program.file.write_text(whole)
         program.write(pages.replace(str(port), "127.0.0.1:0"))
         given = {"Authorization": f"Bearer {token}"}
+        usable = program.file.read_text()
+        program.file.write_text(f'{usable}\n[[sink]]\nname = "other"\nkind = "fiel"\n')
+        refused = request(f"http://127.0.0.1:{port}", "/reload", "POST", given, b"")
+        assert (refused.status, b"kind of sink" in refused.body) == (409, True)
+        program.file.write_text(usable)
         assert request(f"http://127.0.0.1:{port}", "/reload", "POST", given, b"").status == 303
         until(lambda: program.has_life("b", Life.FOLLOWING), SECONDS)
         process.terminate()
@@ -228,7 +234,10 @@ def test_what_an_operator_says_of_a_source(program: Program) -> None:
     program.write()
     assert run_here("follow", program.file, "--once").returncode == 0
     assert b"asks nothing" in run_here("approve", program.file, "a").stderr
-    assert run_here("pause", program.file, "other").returncode == 2
+    assert run_here("pause", program.file, "a", "other").returncode == 2
+    state = program.source("a")
+    assert state is not None
+    assert not state.is_paused
     assert run_here("pause", program.file, "a").returncode == 0
     assert b"`resume` it first" in run_here("run", program.file, "a").stderr
     assert run_here("resume", program.file, "a").returncode == 0
@@ -236,11 +245,19 @@ def test_what_an_operator_says_of_a_source(program: Program) -> None:
         site.drop(f"{number:03}.txt")
     site.publish()
     assert run_here("follow", program.file, "--once").returncode == 4
-    assert b"30 deletions held back" in run_here("refuse", program.file, "a").stdout
+    assert b"30 of 40 files would be deleted" in run_here("refuse", program.file, "a").stdout
     assert run_here("follow", program.file, "--once").returncode == 4
     state = program.source("a")
     assert state is not None
     assert (state.question, len(program.many.files("a"))) == (None, 40)
+    assert b"you have refused: 30 of 40 files" in run_here("status", program.file, "a").stdout
+    assert b"asked again" in run_here("approve", program.file, "a").stdout
+    assert run_here("follow", program.file, "--once").returncode == 4
+    state = program.source("a")
+    assert state is not None
+    assert (state.question, state.refused_text) == (Question.DELETIONS, "")
+    assert run_here("refuse", program.file, "a").returncode == 0
+    assert run_here("follow", program.file, "--once").returncode == 4
     site.drop("030.txt")
     site.publish()
     assert run_here("follow", program.file, "--once").returncode == 4

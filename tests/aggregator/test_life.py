@@ -123,6 +123,15 @@ def test_what_was_refused_is_not_asked_again_and_something_else_is() -> None:
     assert after(refused, ASKING).question is None
     other = RunOutcome(record=record(4, held_back=29), question=Question.DELETIONS, question_text="29: a, b")
     assert after(refused, other).question is Question.DELETIONS
+    assert after(refused, RunOutcome(record=record())).refused_text == ""
+
+
+def test_what_was_refused_is_the_same_however_many_files_there_are() -> None:
+    def asking(held: int) -> dict[str, Any]:
+        return {"question": Question.DELETIONS, "question_text": f"30 of {held:,} files would be deleted: a, b"}
+
+    refused = held(answer=Answer.REFUSED, **asking(998))
+    assert after(refused, RunOutcome(record=record(4, held_back=30), **asking(1_001))).question is None
 
 
 def test_an_answer_waits_for_a_run_that_comes_to_its_end() -> None:
@@ -156,9 +165,9 @@ def copy(*, deletions: int = 0, updates: int = 0, files: int = 100, consent: str
         (["the source requires authentication (HTTP status 401) (http://a) [HW-SYN-15, DST-F2]"], None, Question.AUTHORISATION, "the source requires authentication (HTTP status 401) (http://a)"),  # noqa: E501
         (["s: x", "the list of 1 is older (http://a) [HW-SYN-11, DST-F12]"], copy(deletions=1), Question.RESET, "the list of 1 is older (http://a)"),  # noqa: E501
         (["the list changed (http://a) [HW-SYN-11, DST-F13]"], copy(), None, ""),
-        ([], copy(deletions=2), Question.DELETIONS, "2 deletions held back: p0, p1"),
-        ([], copy(deletions=4, updates=1), Question.DELETIONS, "4 deletions held back: p0, p1, p2, …"),
-        ([], copy(updates=1), Question.UPDATES, "1 updates held back: q0"),
+        ([], copy(deletions=2), Question.DELETIONS, "2 of 100 files would be deleted: p0, p1"),
+        ([], copy(deletions=4, updates=1), Question.DELETIONS, "4 of 100 files would be deleted: p0, p1, p2, …"),
+        ([], copy(updates=1), Question.UPDATES, "1 of 100 files would be overwritten: q0"),
     ],
 )  # fmt: skip
 def test_what_is_asked(faults: list[str], found: CopyStatus | None, question: Question | None, text: str) -> None:

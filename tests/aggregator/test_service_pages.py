@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import pytest
 
-from headwater.aggregator.configuration import listen_address
+from headwater.aggregator.configuration import AggregatorConfig, listen_address
 from headwater.aggregator.pages import Pages, credentials
 from headwater.aggregator.rendering import style, style_hash
 from headwater.aggregator.sqlite_store import SqliteStore
@@ -76,7 +76,7 @@ class Service:
         connection.close()
         return found
 
-    def reload(self) -> None:
+    def reload(self, _config: AggregatorConfig) -> None:
         self.reloads += 1
 
     @property

@@ -207,3 +207,8 @@ def test_figures_have_the_age_of_proof_first(tmp_path: Path) -> None:
     assert float(lines['headwater_source_question{source="source-0005"}']) == 1
     assert float(lines["headwater_free_bytes"]) == 9
     assert 'headwater_source_exit_status{source="source-0049"}' not in lines, "disabled"
+    put(store, "never", FOLLOWED.url)
+    config = msgspec.structs.replace(config, sources=(*config.sources, msgspec.structs.replace(FOLLOWED, name="never")))
+    page = metrics_page(fleet_status(config, store, NOW, is_alive=True, free=9), of_service=False).decode()
+    assert 'headwater_source_failures{source="never"} 0' in page
+    assert not re.search(r'source_last_run_\w+{source="never"}', page)

@@ -28,7 +28,7 @@ from headwater.aggregator.sink_kinds import post_signed, run_command
 from headwater.aggregator.status import FleetStatus, SinkStatus, SourceStatus, SourceVerdict, read_fleet
 from headwater.aggregator.store import AggregatorStore, Life
 from headwater.errors import HeadwaterError, StoreFault, as_fault
-from headwater.quantities import human_octets, human_seconds, printable, seconds_from
+from headwater.quantities import counted, human_octets, human_seconds, printable, seconds_from
 from headwater.retry import Backoff
 from headwater.spec.records import ToDict
 from headwater.typed_decoding import from_json
@@ -103,8 +103,8 @@ _OF_SOURCES: Final[Mapping[str, Callable[[SourceStatus, float, dt.datetime], str
     "question": lambda one, _amount, _now: (
         f"{one.question}: {one.question_text}" if one.verdict is SourceVerdict.QUESTION else ""
     ),
-    "held_back": lambda one, _amount, _now: f"{one.held_back:,} changes are held back" if one.held_back else "",
-    "defects": lambda one, amount, _now: f"{one.defects:,} defects" if one.defects >= max(1, amount) else "",
+    "held_back": lambda one, _amount, _now: f"{counted(one.held_back, 'change')} held back" if one.held_back else "",
+    "defects": lambda one, amount, _now: counted(one.defects, "defect") if one.defects >= max(1, amount) else "",
     "stale": _stale,
 }
 """What each word of `on` says of a source, empty where it does not hold; the amount stands behind a colon."""
@@ -118,7 +118,7 @@ def _sink(sink: SinkStatus, seconds: float) -> str:
 
 _OF_SINKS: Final[Mapping[str, Callable[[SinkStatus, float], str]]] = {
     "sink": _sink,
-    "dead_letters": lambda one, amount: f"{one.refused:,} dead letters" if one.refused >= max(1, amount) else "",
+    "dead_letters": lambda one, amount: counted(one.refused, "dead letter") if one.refused >= max(1, amount) else "",
 }
 """The same of a sink."""
 

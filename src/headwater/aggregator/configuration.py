@@ -20,9 +20,9 @@ import msgspec
 from msgspec import Meta
 
 from headwater.aggregator.schedule import check_cron
-from headwater.errors import UsageFault
+from headwater.errors import HeadwaterError, UsageFault
 from headwater.notify.hub.policy import objection_to_url
-from headwater.quantities import bandwidth_from, octets_from, seconds_from, share_from
+from headwater.quantities import bandwidth_from, counted, octets_from, seconds_from, share_from
 from headwater.spec.uris import comparable_host
 from headwater.sync.connection import basic, checked_proxy, credentials_of, starting_uri
 from headwater.sync.options import SyncOptions
@@ -318,11 +318,21 @@ def read_aggregation(path: Path, refused: Refused | None = None) -> AggregatorCo
         with faults.at(f"{path}, [publish]"):
             publish = _record(PublishRule, tables.publish, path)
     if faults.count:
-        raise BadAggregation(f"the file has {faults.count} faults", where=str(path))
+        raise BadAggregation(f"the file has {counted(faults.count, 'fault')}", where=str(path))
     told = msgspec.structs.asdict(top)
     return AggregatorConfig(
         path=path, sources=sources, hosts=hosts, sinks=sinks, alerts=alerts, publish=publish, **told
     )
+
+
+@contextmanager
+def faults_in(path: Path) -> Iterator[None]:
+    """A context whose faults name this file before their place in it."""
+    try:
+        yield
+    except HeadwaterError as fault:
+        fault.where = f"{path}: {fault.where}" if fault.where else str(path)
+        raise
 
 
 class _Faults:

@@ -34,6 +34,7 @@ MOST_FRUITLESS: Final = 3
 
 _SAMPLE: Final = 3
 _CODE: Final = re.compile(r"\[(HW-[A-Z]+-\d+|HW-000)(?:, ([\w. -]+))?\]\Z")
+_OF_ALL: Final = re.compile(r"(?<=\d) of [\d,]+(?= files would be )")
 _SHARE: Final = re.compile(r"--max-(?:delete|update) (\d+)%")
 
 
@@ -61,7 +62,7 @@ def code_of(told: str) -> tuple[str | None, str | None]:
 def question_of(faults: Iterable[str], copy: CopyStatus | None) -> tuple[Question | None, str]:
     """What a person has to decide after a run that ended with these faults: the gravest question, and its text.
 
-    `faults` are lines of errors with their codes. The text names what is at stake, and is the same as long as that is.
+    `faults` are lines of errors with their codes. The text names what is at stake.
     """
     told = [(*code_of(fault), _CODE.sub("", fault).strip()) for fault in faults]
     for question, codes in (
@@ -76,14 +77,20 @@ def question_of(faults: Iterable[str], copy: CopyStatus | None) -> tuple[Questio
         return None, ""
     deletions = [one.path for each in copy.sets for one in each.deletions]
     updates = [path for each in copy.sets for path in each.updates]
-    for question, count, paths in (
-        (Question.DELETIONS, sum(one.held_back - one.held_updates for one in copy.sets), deletions),
-        (Question.UPDATES, sum(one.held_updates for one in copy.sets), updates),
+    files = sum(one.files for one in copy.sets if one.held_back)
+    for question, what, count, paths in (
+        (Question.DELETIONS, "deleted", sum(one.held_back - one.held_updates for one in copy.sets), deletions),
+        (Question.UPDATES, "overwritten", sum(one.held_updates for one in copy.sets), updates),
     ):
         if count:
             more = ", …" if count > _SAMPLE else ""
-            return question, f"{count:,} {question}: {', '.join(paths[:_SAMPLE])}{more}"
+            return question, f"{count:,} of {files:,} files would be {what}: {', '.join(paths[:_SAMPLE])}{more}"
     return None, ""
+
+
+def _at_stake(text: str) -> str:
+    """The text of a question, which is the same as long as what is at stake: not the number of all files."""
+    return _OF_ALL.sub("", text, count=1)
 
 
 def approved_options(options: SyncOptions, state: SourceState, copy: CopyStatus | None) -> SyncOptions:
@@ -188,13 +195,13 @@ def state_after(
     if not is_over:
         return after
     refused = state.question_text if state.answer is Answer.REFUSED else state.refused_text
-    is_asked = outcome.question is not None and outcome.question_text != refused
+    is_asked = outcome.question is not None and _at_stake(outcome.question_text) != _at_stake(refused)
     return msgspec.structs.replace(
         after,
         question=outcome.question if is_asked else None,
         question_text=outcome.question_text if is_asked else "",
         answer=None,
-        refused_text=refused,
+        refused_text="" if life is Life.FOLLOWING else refused,
         sound_at=record.began_at if life is Life.FOLLOWING else state.sound_at,
         is_to_repair=state.is_to_repair and record.exit_status != Exit.DONE,
         failed=record.failed,

@@ -17,9 +17,9 @@ _OF_SOURCES: Final[tuple[tuple[str, str, Callable[[SourceStatus], _Value]], ...]
         "When the last run began that proved the copy to be in step; 0: none has.",
         lambda one: one.sound_at,
     ),
-    ("last_run_timestamp_seconds", "When the last run ended; 0: none has.", lambda one: one.ended_at),
+    ("last_run_timestamp_seconds", "When the last run ended.", lambda one: one.ended_at),
     ("last_run_seconds", "How long the last run took.", lambda one: one.last_seconds),
-    ("last_run_exit_status", "The exit status of the last run; 0 also before the first.", lambda one: one.last_status),
+    ("last_run_exit_status", "The exit status of the last run.", lambda one: one.last_status),
     (
         "exit_status",
         "State of the source; 0 only while the last proof is recent.",
@@ -47,10 +47,12 @@ _OF_SINKS: Final[tuple[tuple[str, str, Callable[[SinkStatus], _Value]], ...]] = 
 
 
 def families(fleet: FleetStatus) -> Iterator[Family]:
-    """The figures of a state of the fleet. Sources that nobody follows any more have none."""
+    """The figures of a state of the fleet. Sources that nobody follows any more have none; of a last run,
+    neither have those that have ended none."""
     followed = [(labels(source=one.name), one) for one in fleet.sources if one.verdict is not SourceVerdict.RETIRED]
     for name, text, value in _OF_SOURCES:
-        samples = [(of_source, gauge(value(one))) for of_source, one in followed]
+        told = [both for both in followed if both[1].last_run is not None or not name.startswith("last_run")]
+        samples = [(of_source, gauge(value(one))) for of_source, one in told]
         yield Family(f"headwater_source_{name}", "gauge", text, samples)
     states = [(labels(source=one.name, state=one.verdict), 1.0) for _, one in followed]
     yield Family("headwater_source_state", "gauge", "1 with the state of each source.", states)

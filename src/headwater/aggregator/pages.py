@@ -25,7 +25,7 @@ from headwater.aggregator import rendering
 from headwater.aggregator.configuration import AggregatorConfig, listen_address, read_aggregation
 from headwater.aggregator.metrics import metrics_page
 from headwater.aggregator.pushed_sources import PushedSources
-from headwater.aggregator.status import ACTIONS, objection_to, read_fleet
+from headwater.aggregator.status import ACTIONS, changes_by, objection_to, read_fleet
 from headwater.aggregator.store import AggregatorStore
 from headwater.aggregator.views import (
     View,
@@ -132,12 +132,12 @@ class Pages:
         store: AggregatorStore,
         *,
         is_alive: Callable[[], bool] = lambda: True,
-        reload: Callable[[], None] = lambda: None,
+        reload: Callable[[AggregatorConfig], None] = lambda _config: None,
         on_fault: Callable[[HeadwaterError], None] = lambda _fault: None,
     ) -> None:
         """Listens from now on, where `listen` of the configuration says. Raises UsageFault and AddressInUse.
 
-        `is_alive`: whether the service does its work; `reload` lets it read its configuration again.
+        `is_alive`: whether the service does its work; `reload` lets it go on by a configuration that was read again.
         """
         host, port = listen_address(config.listen or str(_PORT))
         self._socket, self._host = listen(host, port), host.lower()
@@ -275,17 +275,17 @@ class Pages:
         match asked.path:
             case ("reload",):
                 try:
-                    read_aggregation(self._config.path)
+                    self._reload(read_aggregation(self._config.path))
                 except UsageFault as fault:
                     return self._page(asked, RequestRefusal(409, f"{fault.what} ({fault.where})"))
-                self._reload()
                 done: dict[str, object] = {"done": "reload"}
             case ("sources", name) if (state := self._store.source(name)) is not None:
                 if action not in ACTIONS:
                     return self._page(asked, RequestRefusal(400, f"an action is one of {', '.join(ACTIONS)}"))
-                if (objection := objection_to(action, state, asked.form.get("asked"))) is not None:
+                is_in_file, text = self._config.source(name) is not None, asked.form.get("asked")
+                if (objection := objection_to(action, state, text, is_in_file=is_in_file)) is not None:
                     return self._page(asked, RequestRefusal(409, objection))
-                done = {"done": action, "source": self._store.change(name, **ACTIONS[action])}
+                done = {"done": action, "source": self._store.change(name, **changes_by(action, state))}
                 place = quote(name, safe="")
             case _:
                 return self._page(asked, _NOTHING)

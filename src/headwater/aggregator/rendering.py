@@ -18,7 +18,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from headwater.errors import messages
-from headwater.quantities import human_octets, human_seconds, printable
+from headwater.quantities import counted, human_octets, human_seconds, printable
 from headwater.version import __version__
 
 _REPORT_CHARACTERS: Final = 100_000
@@ -50,6 +50,7 @@ def _environment() -> jinja2.Environment:
         advice=advice_on,
         link=address,
         indented=indented,
+        counted=counted,
         took=lambda run: (run.ended_at - run.began_at).total_seconds(),
         changes=lambda run: run.created + run.updated + run.deleted,
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.aggregator.alerts import AlertService
-from headwater.aggregator.configuration import AggregatorConfig
+from headwater.aggregator.configuration import AggregatorConfig, faults_in
 from headwater.aggregator.dispatcher import Dispatcher, Told, lock_state
 from headwater.aggregator.events import held_event
 from headwater.aggregator.pages import Pages
@@ -60,13 +60,14 @@ class FollowingService:
     def begin(self) -> None:
         """Begin to deliver, to show and to alert. Raises UsageFault for what cannot be as it is configured."""
         config = self.config
+        self._check(config)
         self._sinks = SinkThreads(config, self.store, opened, self._hear)
         self._sinks.start()
         self._begin(AlertService(config, self.store, on_fault=self._note))
         if config.publish is not None:
             self._begin(Republisher(config, self.store, self._hear))
         if config.listen is not None:
-            pages = Pages(config, self.store, is_alive=self.is_alive, reload=_hang_up, on_fault=self._note)
+            pages = Pages(config, self.store, is_alive=self.is_alive, reload=self._reload, on_fault=self._note)
             self._begin(pages)
             self.url = pages.url
 
@@ -105,8 +106,7 @@ class FollowingService:
 
     def use(self, config: AggregatorConfig) -> None:
         """Go on by another configuration, which is of the same state. Whatever it raises, the old one goes on."""
-        if os.path.realpath(config.state) != os.path.realpath(self.config.state):
-            raise UsageFault("the state of a service that runs cannot change", where=str(config.path))
+        self._check(config)
         sinks = SinkThreads(config, self.store, opened, self._hear)
         self.dispatcher.use(config)
         self.config = config
@@ -116,6 +116,19 @@ class FollowingService:
         sinks.start()
         for part in self._parts:
             part.use(config)
+
+    def _check(self, config: AggregatorConfig) -> None:
+        """Raises UsageFault for a configuration by which this service cannot go on."""
+        if os.path.realpath(config.state) != os.path.realpath(self.config.state):
+            raise UsageFault("the state of a service that runs cannot change", where=str(config.path))
+        for one in config.sinks:
+            with faults_in(config.path):
+                opened(one, config.state).close()
+
+    def _reload(self, config: AggregatorConfig) -> None:
+        """Let the main thread read this configuration again. Raises UsageFault where the old one would go on."""
+        self._check(config)
+        os.kill(os.getpid(), signal.SIGHUP)
 
     def close(self) -> None:
         """End all within ten seconds: runs stop, and what was delivered is acknowledged."""
@@ -139,11 +152,6 @@ class FollowingService:
 
     def _note(self, fault: HeadwaterError) -> None:
         self._tell(Notice(fault.code, fault.what, fault.where))
-
-
-def _hang_up() -> None:
-    """Let the main thread read the configuration again."""
-    os.kill(os.getpid(), signal.SIGHUP)
 
 
 # what an operator does to a source for good

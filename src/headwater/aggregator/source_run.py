@@ -24,9 +24,11 @@ from headwater.aggregator.host_limits import FOLDER as HOSTS
 from headwater.aggregator.host_limits import HostGate
 from headwater.aggregator.life import RunOutcome, approved_options, code_of, question_of, state_after
 from headwater.aggregator.sqlite_store import HOME
+from headwater.aggregator.status import HELD_BACK
 from headwater.aggregator.store import AggregatorStore, LeaseLost, Run, SourceState
 from headwater.errors import Exit, HeadwaterError, Interrupted, as_fault, disk_fault
 from headwater.progress import Notice, Progress
+from headwater.quantities import counted
 from headwater.sync.connection import starting_uri
 from headwater.sync.copy_status import CopyStatus, copy_records, copy_status
 from headwater.sync.options import SyncOptions
@@ -43,7 +45,6 @@ _MOST_WARNINGS: Final = 100
 _MOST_SETS: Final = 100
 _LONGEST_TEXT: Final = 1_000
 _MOVED: Final = "DST-F10"
-_HELD_BACK: Final = "DST-B4"
 
 
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ class RunWarnings:
         self.counts: dict[str, tuple[int, str]] = {}
 
     def __call__(self, event: Progress | Notice) -> None:
-        if isinstance(event, Progress) or event.rule == _HELD_BACK:  # that is no fault of the source
+        if isinstance(event, Progress) or event.rule == HELD_BACK:  # that is no fault of the source
             return
         count, first = self.counts.get(event.rule, (0, event.message))
         if count or len(self.counts) < _MOST_WARNINGS:
@@ -263,13 +264,13 @@ def reason_of(faults: list[str], report: SyncReport | None) -> tuple[str, str | 
     if report is None or report.exit_status == Exit.DONE:
         return "", None
     if held := report.total("held_back"):
-        return f"{held:,} deletions or updates are held back", "DST-B4"
+        return f"{held:,} deletions or updates are held back", HELD_BACK
     failed, refused = report.total("failed"), report.total("refused") + report.total("skipped")
     first = next((one.reason for each in report.sets for one in each.failures), "")
     if failed:
-        return f"{failed:,} resources failed" + (f", the first: {first}" if first else ""), None
+        return f"{counted(failed, 'resource')} failed" + (f", the first: {first}" if first else ""), None
     if refused:
-        return f"{refused:,} entries of the lists are refused", None
+        return f"{counted(refused, 'entry')} of the lists refused", None
     return "some files are confirmed by no list", None
 
 

@@ -66,7 +66,7 @@ SCHEMA: Final = Schema(application_id=0x48574147, migrations=(_FIRST,))
 _CACHE_OCTETS: Final = 2 << 20  # of each connection; each worker of a service has one
 _KEPT_RUNS: Final = 200  # of each source
 
-_OPERATORS: Final = ("url", "is_paused", "is_wanted_now", "answer", "retirement")
+_OPERATORS: Final = ("url", "is_paused", "is_wanted_now", "answer", "refused_text", "retirement")
 """Fields of a source that people change at any time; the rest is the run's."""
 
 _RESET: Final = "failures = 0, failure = '', next_at = NULL"

@@ -59,6 +59,9 @@ LOCK = "lock"
 PUBLISH_FAULT = "publish fault"
 """The fact of the store that says why the publication of a service does not work."""
 
+HELD_BACK = "DST-B4"
+"""The rule that holds changes back until the operator consents: no fault of the source."""
+
 ORDER = tuple(SourceVerdict)
 _STATUSES = {
     SourceVerdict.QUESTION: Exit.TRANSFERS_FAILED,
@@ -248,7 +251,8 @@ def reasons_of(sources: Sequence[SourceStatus]) -> tuple[FailureReason, ...]:
     examples: dict[str, str] = {}
     found: Counter[str] = Counter()
     for one in sources:
-        if one.last_status not in (None, Exit.DONE, Exit.INTERRUPTED) and one.verdict is not SourceVerdict.RETIRED:
+        is_of_source = one.last_status not in (None, Exit.DONE, Exit.INTERRUPTED) and one.code != HELD_BACK
+        if is_of_source and one.verdict is not SourceVerdict.RETIRED:
             code = one.code or f"exit status {one.last_status}"
             found[code] += 1
             examples.setdefault(code, one.reason)
@@ -353,14 +357,25 @@ ACTIONS: Mapping[str, Mapping[str, object]] = {
 """What each command of the operator changes of a source."""
 
 
-def objection_to(action: str, state: SourceState, asked: str | None = None) -> str | None:
+def changes_by(action: str, state: SourceState) -> Mapping[str, object]:
+    """What an action changes of this source: consent to what was refused has the source ask again."""
+    asks_again = action == "approve" and state.question is None
+    return {"refused_text": "", "is_wanted_now": True} if asks_again else ACTIONS[action]
+
+
+def objection_to(
+    action: str, state: SourceState | None, asked: str | None = None, *, is_in_file: bool = True
+) -> str | None:
     """Why an action of the operator would do nothing; None: it does something.
 
     `asked` is the `question_text` that the operator has seen, where that is known: another one is not answered.
     """
-    if "answer" in ACTIONS[action] and state.question is None:
+    if state is None or not is_in_file:
+        return "the source is not in the file: no run of it begins"
+    text = state.refused_text if state.question is None and action == "approve" else state.question_text
+    if "answer" in ACTIONS[action] and not text:
         return "the source asks nothing at present"
-    if "answer" in ACTIONS[action] and asked is not None and _plain(asked) != _plain(state.question_text):
+    if "answer" in ACTIONS[action] and asked is not None and _plain(asked) != _plain(text):
         return "the source asks something else by now: read it, and answer that (`asked` repeats its `question_text`)"
     if action == "run" and (state.is_paused or state.retirement is not None):
         return "the source is paused or retired: `resume` it first"

@@ -18,6 +18,7 @@ from headwater.aggregator.configuration import (
     BadAggregation,
     FollowedSource,
     SinkConfig,
+    faults_in,
     listen_address,
 )
 from headwater.aggregator.sink_kinds import opened
@@ -81,7 +82,8 @@ def try_service(config: AggregatorConfig) -> Iterator[HeadwaterError]:
         checks += [partial(_check_address, text) for text in listens if text is not None]
     for check in checks:
         try:
-            check()
+            with faults_in(config.path):
+                check()
         except HeadwaterError as fault:
             yield fault
 

@@ -161,28 +161,37 @@ def _action(name: str, told: str, text: str, *, of_all: bool = False) -> click.C
     """The command by which an operator does something to sources; `told` is said of each."""
 
     def act(config: Path, names: tuple[str, ...], *, is_all: bool = False) -> None:
-        from headwater.aggregator.status import ACTIONS, objection_to
+        from headwater.aggregator.status import changes_by, objection_to
+        from headwater.aggregator.store import SourceState
 
         if bool(names) == is_all:
             raise click.UsageError("name one source or more")
         with _opened(config) as (found, store):
-            for one in names or [one.name for one in found.sources]:
+            followed = {one.name: None for one in found.sources}
+            chosen: list[SourceState] = []
+            for one in names or followed:
                 state = store.source(one)
-                objection = None if state is None else objection_to(name, state)
-                if is_all and state is not None and (objection or state.retirement is not None):
+                objection = objection_to(name, state, is_in_file=one in followed)
+                if is_all and (objection or (state and state.retirement)):
                     continue
-                if objection is not None:
-                    raise UsageFault(objection, where=one, advice="`headwater status CONFIG` shows how sources do.")
-                store.change(one, **ACTIONS[name])
-                asked = f": {printable(state.question_text)}" if state is not None and "answer" in ACTIONS[name] else ""
-                click.echo(f"{one}: {told}{asked}")
+                if state is None or objection is not None:
+                    advice = "`headwater status CONFIG` shows how sources do."
+                    raise UsageFault(str(objection), where=one, advice=advice)
+                chosen.append(state)
+            for state in chosen:
+                changes = changes_by(name, state)
+                store.change(state.name, **changes)
+                said = f"{told}: {state.question_text}" if "answer" in changes else told
+                if "refused_text" in changes:
+                    said = f"no longer refused, and asked again by its next run: {state.refused_text}"
+                click.echo(f"{state.name}: {printable(said)}")
 
     if of_all:
         act = option("--all", "All sources.", name="is_all")(act)
     return click.command(name=name, help=text)(_CONFIG(_NAMES(act)))
 
 
-approve = _action("approve", "approved", "Approve what source NAME asks: its next run does it.")
+approve = _action("approve", "approved", "Approve what source NAME asks: its next run does it; or have it ask again.")
 refuse = _action("refuse", "refused", "Refuse what source NAME asks: files stay, and it does not ask the same again.")
 run = _action("run", "runs as soon as there is room", "Let source NAME run at once.", of_all=True)
 pause = _action("pause", "paused", "Begin no more runs of source NAME.", of_all=True)

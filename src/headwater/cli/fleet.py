@@ -83,7 +83,9 @@ def _show_source(
     if as_json:
         json_document(view.data)
         return source.exit_status
-    show(source, *_SOURCE, ago=_ago(source.sound_at, fleet.time), next=_next(source, fleet.time))
+    also = "paused" if source.is_paused and source.verdict is not SourceVerdict.PAUSED else ""
+    also = f"retired ({source.retirement})" if source.retirement else also
+    show(source, *_SOURCE, also=also, ago=_ago(source.sound_at, fleet.time), next=_next(source, fleet.time))
     show_some(lines_of_all(view.data["runs"][:5], _RUN), 5, indent="  ")
     if defects := [_DEFECT.format_map(one) for one in view.data["defects"]]:
         click.echo("defects of the source:")
@@ -120,9 +122,10 @@ _SINK = (
     "[; {dead_letters:dead letter}][; {failures:failure} in a row: {failure}]"
 )
 _SOURCE = (
-    "{name}: {verdict}[; {is_paused}paused]; proved in step {ago}",
+    "{name}: {verdict}[; {also}]; proved in step {ago}",
     "  {url}",
     "  {question}: {question_text}[ (you have {answer} it)]",
+    "  you have refused: {refused_text}",
     "  last run ended with {last_status}: {reason}[ ({code})]",
     "  {resources:resource}, {octets:octets}[; {failed} failed][; {held_back} held back]",
     "  next run: {next}",

@@ -17,6 +17,7 @@ import click
 
 from headwater.cli.shared_options import option
 from headwater.errors import HeadwaterError, StoreFault, UsageFault
+from headwater.quantities import counted as counted
 from headwater.quantities import human_octets, human_seconds
 from headwater.quantities import printable as printable
 
@@ -145,12 +146,6 @@ def json_error(error: HeadwaterError, status: int) -> None:
     """Write an error as one line of JSON on standard output: what a program gets in place of a result."""
     told = {"code": error.code, "rule": error.rule, "what": error.what, "where": error.where, "advice": error.todo}
     json_line({"error": told, "exit_status": status})
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 file`, `1,200 files`, `2 patches`, `3 tries`."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 _PART = re.compile(r"\[(.*?)\]")
