@@ -372,6 +372,24 @@ def test_the_operator_lets_the_service_read_its_file_again(tmp_path: Path) -> No
         service.pages.stop()
 
 
+def test_what_was_refused_is_shown_and_asked_again(tmp_path: Path) -> None:
+    service = Service(tmp_path, 2)
+    try:
+        put(service.store, "gone", "https://gone.example.org/")
+        service.store.change("source-0001", refused_text="30 of 40 files would be deleted: a")
+        page = service.ask("/sources/source-0001")[2]
+        assert "You have refused:</strong> 30 of 40 files" in page
+        form = {"action": "approve", "asked": "30 of 40 files would be deleted: a"}
+        assert service.ask("/sources/source-0001", {**form, "asked": "another"}, **service.own)[0] == 409
+        assert service.ask("/sources/source-0001", form, **service.own)[0] == 303
+        state = service.store.source("source-0001")
+        assert state is not None
+        assert (state.refused_text, state.is_wanted_now, state.answer) == ("", True, None)
+        assert service.ask("/sources/gone", {"action": "run"}, **service.own)[0] == 409
+    finally:
+        service.pages.stop()
+
+
 def test_head_and_other_methods(service: Service) -> None:
     connection = http.client.HTTPConnection(service.host, timeout=30)
     connection.request("HEAD", "/runs/1")
