@@ -154,10 +154,29 @@ def test_a_timemap_that(source: Source, tmp_path: Path, text: str, why: str) -> 
     refused(copied(mapped(source, link_format(text)), tmp_path), tmp_path, why)
 
 
-def test_of_a_timemap_one_page_is_read(source: Source, tmp_path: Path) -> None:
-    past = mapped(source, link_format(f'<{MAP}2>; rel="timemap", </version/1/a>; rel="memento"; datetime="{EARLY}"'))
-    assert (copied(past, tmp_path).status, tree(tmp_path / "copy")) == (DONE, {"a": b"then"})  # it has the hash
-    assert not source.requests(f"{MAP}2")
+def test_a_timemap_whose_pages_loop(source: Source, tmp_path: Path) -> None:
+    past = mapped(source, link_format(f'<{MAP}2>; rel="timemap", <{MAP}>; rel="timemap"'))
+    source.pages[f"{MAP}2"] = link_format(f'<{MAP}>; rel="timemap"')
+    refused(copied(past, tmp_path), tmp_path, "has no version")
+    assert len(source.requests(MAP)) == len(source.requests(f"{MAP}2")) == 1
+
+
+def test_a_timemap_of_endless_pages(source: Source, tmp_path: Path) -> None:
+    def page(number: int) -> Reply:
+        return link_format(f'<{MAP}{number + 1}>; rel="timemap"')
+
+    past = mapped(source, page(0))
+    for number in range(1, 60):
+        source.pages[f"{MAP}{number}"] = page(number)
+    refused(copied(past, tmp_path), tmp_path, "has no version")
+    assert sum(path.startswith(MAP) for path in source.requests()) <= 20
+
+
+def test_the_right_page_of_a_timemap_is_found(source: Source, tmp_path: Path) -> None:
+    past = mapped(source, link_format(f'<{MAP}2>; rel="timemap", <{MAP}9>; rel="timemap"; from="{LATE}"'))
+    source.pages[f"{MAP}2"] = link_format(f'</version/1/a>; rel="first memento"; datetime="{EARLY}"')
+    assert (copied(past, tmp_path).status, tree(tmp_path / "copy")) == (DONE, {"a": b"then"})
+    assert not source.requests(f"{MAP}9")
 
 
 def endless(handler: Handler) -> None:

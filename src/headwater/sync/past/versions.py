@@ -38,6 +38,9 @@ from headwater.sync.transfer.work_queue import (
 )
 from headwater.transport.fetch import FailureKind, Fetch, Fetched, FetchFailure
 
+MOST_PAGES = 20
+"""Documents of one TimeMap that are read for one resource."""
+
 MOST_VERSIONS = 8
 """Versions within one second that are tried for one resource."""
 
@@ -79,33 +82,53 @@ def ways_of(loc: str, links: str | None, known: KnownOfState, *, tried_loc: bool
     return tuple(ways)
 
 
-def versions_of(links: Iterable[HeaderLink], moment: int, *, has_hash: bool) -> tuple[Way, ...]:
-    """The ways to the versions of a TimeMap with the greatest `datetime` that is not after the moment (DST-S8).
+Versions = tuple[tuple[str, int], ...]
+"""The latest versions until a moment, with their times: all of the same second, in their order; before those within the
+second of the moment, the latest earlier ones."""
 
-    A `datetime` has whole seconds: what stands at the second of the moment may still be later than it. Where there is a
-    hash to decide, those with the greatest before that second are tried as well. Where there is none, neither several
-    of one second tell which one it was, nor a TimeMap of which further pages may have a later one.
+
+def read_timemap(links: Iterable[HeaderLink], moment: int, best: Versions = ()) -> tuple[Versions, tuple[str, ...]]:
+    """The versions with the greatest `datetime` that is not after the moment (DST-S8), of this page and those before.
+
+    The other tuple has further pages of the TimeMap.
+    A `datetime` has whole seconds: what stands at the second of the moment may still be later than it. So those with
+    the greatest `datetime` before that second are kept as well, before them.
     """
     start = moment - moment % SECOND
-    within, before, is_whole = list[Way](), list[Way](), True
+    within = [one for one in best if one[1] >= start]
+    found = [one for one in best if one[1] < start]
+    pages: list[str] = []
     for link in links:
         named = dict(reversed(link.params))
         if "memento" in link.rel:
             at = http_date_micros(named.get("datetime"))
             if at is None or at > moment:
                 continue
-            same = within if at >= start else before
-            if same and at > (same[0].stated_at or 0):
+            same = within if at >= start else found
+            if same and at > same[0][1]:
                 same.clear()
-            if (not same or at == same[0].stated_at) and len(same) < MOST_VERSIONS:
-                same.append(Way(WayKind.MEMENTO, link.href, at))
-        elif "timemap" in link.rel and "self" not in link.rel:
+            if (not same or at == same[0][1]) and len(same) < MOST_VERSIONS:
+                same.append((link.href, at))
+        elif "timemap" in link.rel and "self" not in link.rel and len(pages) < MOST_PAGES:
             begins = http_date_micros(named.get("from"))
-            is_whole = is_whole and begins is not None and begins > moment
-    if has_hash:
-        return tuple(reversed([*before, *within]))
-    latest = within or before
-    return tuple(latest) if is_whole and len(latest) == 1 else ()
+            if begins is None or begins <= moment:
+                pages.append(link.href)
+    return (*found, *within), tuple(pages)
+
+
+def after_timemap(way: Way, best: Versions, pages: Iterable[str], *, has_hash: bool) -> tuple[Way, ...]:
+    """The ways after a page of a TimeMap: the next page that was not read, else the versions found.
+
+    Of several versions within one second only a hash can tell which one it was.
+    """
+    read = (*way.read, way.href)
+    queue = [uri for uri in dict.fromkeys((*way.queue, *pages)) if uri not in read]
+    if queue and len(read) < MOST_PAGES:
+        return (Way(WayKind.TIMEMAP, queue[0], None, best, read, tuple(queue[1:MOST_PAGES])),)
+    latest = [one for one in best if one[1] == best[-1][1]]
+    if len(latest) > 1 and not has_hash:
+        return ()
+    return tuple(Way(WayKind.MEMENTO, href, at) for href, at in reversed(best if has_hash else latest))
 
 
 def objection(way: Way, headers: Mapping[str, str], loc: str, moment: int, known: KnownOfState) -> str | None:
@@ -203,14 +226,15 @@ class VersionTransfer(ResourceTransfer):
         super()._settle(fetched)
 
     def _choose(self, work: Work, attempt: PastAttempt, fetched: Fetched, *, has_hash: bool) -> None:
-        """Go on with the versions that a TimeMap has of the moment (DST-S8)."""
+        """Go on with the versions that a TimeMap has of the moment (DST-S8), or with its next page."""
         ways: tuple[Way, ...] = ()
         moment = attempt.known.asked_at
-        reason = f"has no version of {format_micros(moment)} or before, or several of one second, or further pages"
+        reason = f"has no version of {format_micros(moment)} or before, or several of one second"
         try:
             with open(f"{self._temp}/{work.name}", "rb") as file:
                 links = timemap_links(iter(partial(file.read, _BLOCK), b""), fetched.uri)
-                ways = versions_of(links, moment, has_hash=has_hash)
+                best, pages = read_timemap(links, moment, attempt.way.found)
+            ways = after_timemap(attempt.way, best, pages, has_hash=has_hash)
         except SourceFault as fault:
             reason = fault.what
         finally:

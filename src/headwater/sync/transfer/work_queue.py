@@ -70,6 +70,10 @@ class Way(msgspec.Struct, frozen=True, array_like=True):
     kind: WayKind
     href: str
     stated_at: int | None = None  # of a memento from a TimeMap: its `datetime`
+    found: tuple[tuple[str, int], ...] = ()  # of a page of a TimeMap: the best versions of the pages before it
+    read: tuple[str, ...] = ()
+    queue: tuple[str, ...] = ()
+    """Of a page of a TimeMap: the pages that were read before it, and those that come after it."""
 
 
 class KnownOfState(msgspec.Struct, frozen=True, array_like=True):
