@@ -90,7 +90,7 @@ class PushedSources:
         if seen == self._seen:
             return
         found, sources = {}, {one.name: one for one in config.sources if config.push and one.push and one.enabled}
-        for state in self._store.sources():
+        for state in self._store.sources() if sources else ():
             name, source = state.name, sources.get(state.name)
             if source is None or state.is_paused or state.retirement is not None:
                 continue
