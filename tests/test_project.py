@@ -47,7 +47,7 @@ LINES = {
     "source": 5_562,
     "spec": 3_634,
     "storage": 1_934,
-    "sync": 16_315,
+    "sync": 16_343,
     "top": 1_589,
     "transport": 2_078,
     "triplestores": 838,
