@@ -123,7 +123,7 @@ def test_sets_of_others_in_one_catalog_are_not_told_of_as_gone(
 
     def config(base_url: str = HERE) -> SourceConfig:
         whole = plain(base_url)
-        notify = NotifyConfig(hubs=(f"{far.url}/hub",), batch_seconds=0)
+        notify = NotifyConfig(hubs=(f"{far.url}/hub",), batch_seconds=0, framework_seconds=0)
         return msgspec.structs.replace(whole, notify=notify, sets=whole.sets[sets])
 
     def changes(base: str, name: str) -> list[tuple[str, str]]:
