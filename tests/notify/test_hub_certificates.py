@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tools.engines.launch import free_port
 
 from headwater.notify.http_client import AnswerBounds, HttpAnswer, HttpClient, HttpFailure
 from headwater.source.config import read_config
+from headwater.transport.access import tls_context
 from tests.notify.hub_process import TOKEN
 from tests.notify.subscriber import Subscriber
 from tests.support.program import run_here
@@ -74,6 +76,20 @@ def test_a_source_believes_the_authorities_that_it_is_given(
         server.ready()
         (tmp_path / "files" / "a.txt").write_text("a")
         hub.wait(lambda: any(b"a.txt" in one.body for one in hub.deliveries("/")))
+
+
+def test_a_certificate_that_is_renewed_is_read_again(tmp_path: Path, authority: Authority, good: Certificate) -> None:
+    """Also under its old name, by a process that has shown the former one."""
+    ours, key = tmp_path / "client.pem", str(good.key)
+    ours.write_bytes(good.certificate.read_bytes())
+    words = (str(authority.own.certificate), str(ours), key)
+    first = tls_context(*words)
+    assert tls_context(*words) is first
+    os.utime(ours, (1e9, 1e9))
+    assert tls_context(*words) is not first
+    ours.unlink()
+    with pytest.raises(OSError, match="client"):
+        tls_context(*words)
 
 
 def test_what_is_wrong_with_the_certificate_of_a_hub_is_told(tmp_path: Path, hub: Subscriber) -> None:

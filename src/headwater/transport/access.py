@@ -270,9 +270,17 @@ def check_authorities(file: str | None) -> None:
         raise UsageFault(f"the CA certificates cannot be read: {cause.strerror}", where=file) from cause
 
 
-@lru_cache  # each takes a megabyte
 def tls_context(authorities: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
     """TLS that believes the authorities of this machine, and those of a file; `certificate` is ours. Raises OSError."""
+    files = (authorities, certificate, key)
+    return _tls_context(*files, tuple(None if file is None else os.stat(file).st_mtime_ns for file in files))
+
+
+@lru_cache  # each takes a megabyte
+def _tls_context(
+    authorities: str | None, certificate: str | None, key: str | None, _changed_at: tuple[int | None, ...]
+) -> ssl.SSLContext:
+    """The same, of these states of the files: one that is renewed is read again."""
     import ssl
 
     made = ssl.create_default_context()
