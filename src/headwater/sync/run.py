@@ -269,10 +269,9 @@ def _run(task: SyncTask, transport: Transport, database: Database, lock: int | N
 
             mark_copy(t, moment, str(root))
     backup = None if options.backup_dir is None else backup_of(options.backup_dir, root, task.now())
-    adopt = root.is_dir()
-    if adopt:
-        with os.scandir(root) as entries:  # of a copy that holds nothing yet nothing can be adopted
-            adopt = any(entry.name != FOLDER for entry in entries)
+    adopt = False  # of a copy that holds nothing yet, or cannot be listed, nothing can be adopted
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        adopt = any(entry.name != FOLDER for entry in entries)
     rows = registry.rows()
     begins: list[int] = []
     with working_copy(task, transport, database, documents, backup=backup, lock=lock, adopt=adopt) as context:
