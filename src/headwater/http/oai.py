@@ -275,11 +275,8 @@ class OaiEndpoint:
         """A page of records, or of their headers."""
         code, token = "badResumptionToken", Token.read(arguments)
         if token is None:
-            code, spec, (from_us, until_us) = (
-                "cannotDisseminateFormat",
-                arguments.get("set", index.of.name),
-                window(arguments),
-            )
+            code, spec = "cannotDisseminateFormat", arguments.get("set", index.of.name)
+            from_us, until_us = window(arguments)
             if not is_spec(spec):
                 raise _bad_argument("set is no setSpec")
             token = Token(arguments["metadataPrefix"], spec, until_us, from_us, verb=arguments["verb"])
@@ -322,7 +319,7 @@ _LISTED: Final = _Verb(OaiEndpoint.records, "metadataPrefix [from] [until] [set]
 _VERBS: Final = {
     "Identify": _Verb(OaiEndpoint.identify),
     "ListMetadataFormats": _Verb(OaiEndpoint.formats, "[identifier]"),
-    "ListSets": _Verb(OaiEndpoint.sets, "| resumptionToken"),
+    "ListSets": _Verb(OaiEndpoint.sets, "[resumptionToken]"),
     "ListIdentifiers": _LISTED,
     "ListRecords": _LISTED,
     "GetRecord": _Verb(OaiEndpoint.record, "identifier metadataPrefix"),

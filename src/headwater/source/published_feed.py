@@ -88,7 +88,10 @@ class Follower(Protocol):
 
 @dataclass(eq=False)
 class IndexPoll:
-    """One set's, as a task: `index` makes what is polled every `poll_seconds` within `windows`, at the first poll."""
+    """The poll of one set's index or repository, as a task: every `poll_seconds` within `windows`.
+
+    `index` makes the reader, at the first poll and again when a window opens.
+    """
 
     worker: SetWorker
     clock: Callable[[], dt.datetime]
@@ -116,7 +119,8 @@ class IndexPoll:
             health.phase, self._reader = "waiting for its window", None  # what it knows is old when the window opens
             self.due_at = time.monotonic() + (opens_at(now, [self.windows]) - now).total_seconds()
             return
-        health.phase = "reading the index" if self._feed.is_open else "loading"
+        reading = "reading the repository" if self.is_slow else "reading the index"
+        health.phase = reading if self._feed.is_open else "loading"
         pause = self.worker.failures.attempt("index", self._poll)
         self._has_failed = pause is not None
         if pause is not None:

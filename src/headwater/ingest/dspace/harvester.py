@@ -59,8 +59,8 @@ _ITEMS, _FILES = "items/", "bitstreams/"
 _RESERVED: Final = re.compile("[:@]")  # in URIs
 _ASIDE: Final = ".headwater"  # for files on their way: a folder of this name is never published
 _GONE: Final = b"0"  # the memo of what is to be deleted
-LIST_SECONDS: Final = 86_400.0  # lists are compared so often at least
-OVERLAP: Final = dt.timedelta(hours=1)  # so late the search index may be
+_LIST_SECONDS: Final = 86_400.0  # lists are compared so often at least
+_OVERLAP: Final = dt.timedelta(hours=1)  # so late the search index may be
 _MOST_FAILURES: Final = 10  # in a row: then it is not the items that fail
 _MOST_AGAIN: Final = 1_000
 _BATCH_ITEMS, _BATCH_OCTETS = 50, 32 << 20  # recorded at once
@@ -162,7 +162,7 @@ class DSpaceHarvester(Harvester):
             return not 0 <= now - number < seconds * 1e6
 
         is_whole = compare or is_loading or is_over(at.whole, self.compare_seconds)
-        is_due = is_whole or is_over(at.number, min(LIST_SECONDS, self.compare_seconds))
+        is_due = is_whole or is_over(at.number, min(_LIST_SECONDS, self.compare_seconds))
         is_old = not at.is_whole or is_over(at.number, self.compare_seconds)
         if (is_due and at.scope is None) or (compare and is_old):
             at.number, at.scope, at.is_whole, at.failed = now, "", is_whole, set()  # it looks at all of them
@@ -202,7 +202,7 @@ class DSpaceHarvester(Harvester):
 
     def _news(self, at: _Position) -> Iterator[Sequence[str]]:
         """The items modified since the last poll."""
-        since, began = f"{(at.since or self.feed.clock()) - OVERLAP:%Y-%m-%dT%H:%M:%SZ}", None
+        since, began = f"{(at.since or self.feed.clock()) - _OVERLAP:%Y-%m-%dT%H:%M:%SZ}", None
         try:
             for listed in read_list(partial(self.repository.items, since=since)):
                 began = began or self.repository.answered_at

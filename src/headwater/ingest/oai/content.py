@@ -19,8 +19,8 @@ from headwater.storage.durable import make_folders
 from headwater.transport.fetch import FailureKind, Fetch, Fetched
 
 FOLDER: Final = "content"
-MOST_FILES: Final = 50  # of one record
-LARGEST_FILE: Final = 4 << 30
+_MOST_FILES: Final = 50  # of one record
+_LARGEST_FILE: Final = 4 << 30
 _PAGE_OCTETS: Final = 4 << 20
 _PAGES: Final = ("text/html", "application/xhtml+xml")
 _IDENTIFIERS: Final = ("http://purl.org/dc/elements/1.1/ identifier", "http://purl.org/dc/terms/ identifier")
@@ -72,22 +72,22 @@ def fetch_files(
     wanted, identifiers = addresses(octets, rules)
     found, failed = list[Harvested](), list[str]()
     if "signposting" in rules:
-        for page in identifiers[:MOST_FILES]:
+        for page in identifiers[:_MOST_FILES]:
             answer = repository.get(Fetch(page, max_octets=_PAGE_OCTETS))
             failed += _faults(answer)
             links = parse_link_header(answer.headers.get("link", ""), answer.uri or page)
             wanted += [one.href for one in links if "item" in one.rel and _is_address(one.href)]
     wanted += identifiers if "identifier" in rules else []
     wanted = list(dict.fromkeys(wanted))
-    if len(wanted) > MOST_FILES:
-        failed.append(f"more than {MOST_FILES} files: {wanted[MOST_FILES]}")
+    if len(wanted) > _MOST_FILES:
+        failed.append(f"more than {_MOST_FILES} files: {wanted[_MOST_FILES]}")
     try:
         make_folders(folder / FOLDER)
-        for uri in wanted[:MOST_FILES]:
+        for uri in wanted[:_MOST_FILES]:
             path = folder / FOLDER / file_name(uri)
             aside = path.with_name(f".headwater-new-{path.name}")
             aside.unlink(missing_ok=True)  # of a run that was killed
-            answer = repository.get(Fetch(uri, into=str(aside), algorithms=("sha-256",), max_octets=LARGEST_FILE))
+            answer = repository.get(Fetch(uri, into=str(aside), algorithms=("sha-256",), max_octets=_LARGEST_FILE))
             kind = _type_of(answer)
             if faults := _faults(answer):
                 failed += faults

@@ -63,7 +63,8 @@ _GONE: Final = b"0"  # the memo of what was told as deleted
 _LACKS_FILES: Final = b"+"  # the end of the memo of a record of which files could not be had
 _LONGEST_SPEC: Final = 200  # characters of a set's name in a link
 _DAY_SECONDS: Final = 86_400.0  # between comparisons because of empty answers
-_KNOWN: Final = 2_000_000  # records of a chain of which it is noticed when they come twice
+_MOST_KNOWN: Final = 2_000_000  # identifiers of a chain that are remembered, to notice what comes twice
+_MOST_ASKED: Final = 5  # requests of an estimate
 _POLICIES: Final = {
     "persistent": "the repository announces all deletions",
     "transient": "the repository forgets deletions after a while: comparisons find them",
@@ -147,12 +148,12 @@ class OaiHarvester(Harvester):
             self._open.close()
             self._open = None
 
-    def estimate(self, *, compare: bool = False, most: int = 5) -> HarvestEstimate:
-        """What a harvest will take, as the first answers tell; records nothing, and asks `most` times at most."""
+    def estimate(self, *, compare: bool = False) -> HarvestEstimate:
+        """What a harvest will take, as the first answers tell; records nothing, and asks a few times."""
         names, sizes, requests, octets = self.lists.names(), list[int | None](), 0, 0
         try:
             repository, began = self._described(), time.monotonic()
-            for name in names[: most - 1]:
+            for name in names[: _MOST_ASKED - 1]:
                 cursor, times, page = self._cursor(name), repository.times, OaiPage()
                 begin(cursor, -1 if compare else cursor.full or -1, times)
                 try:
@@ -333,7 +334,7 @@ class OaiHarvester(Harvester):
         self.tally.repaired += len(page.repaired)
         self.tally.records += len(page.records)
         new = {hash(one.identifier) for one in page.records} - self._known
-        if len(self._known) < _KNOWN:
+        if len(self._known) < _MOST_KNOWN:
             self._known |= new
         return len(page.records) - len(new)
 

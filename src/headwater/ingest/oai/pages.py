@@ -22,7 +22,7 @@ from headwater.spec.times import from_microseconds, parse_datetime, to_microseco
 
 PAGE_OCTETS: Final = 128 << 20
 _DEPTH: Final = 1_000
-_UNCOUNTED: Final = 8 << 20  # octets of which the depth may be any: expat keeps little of them
+_ANY_DEPTH_OCTETS: Final = 8 << 20  # an answer of no more may be nested to any depth: expat keeps little of it
 _LONGEST: Final = 16_384  # characters of an identifier, a token or another value
 _MOST_SETS: Final = 200
 _MOST_DECLARED: Final = 16_384  # octets of namespaces that stand outside a record: each gets a copy of them
@@ -230,7 +230,7 @@ def _declared(tag: bytes, outside: Mapping[bytes, bytes]) -> bytes:
 def _is_well_formed(text: bytes) -> bool:
     """Whether expat can read it. Raises BadPage for what is too deep."""
     try:
-        if len(text) > _UNCOUNTED:
+        if len(text) > _ANY_DEPTH_OCTETS:
             _outline(text)
         else:
             pyexpat.ParserCreate("utf-8", " ").Parse(text, True)  # noqa: FBT003 (takes no name)

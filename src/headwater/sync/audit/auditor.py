@@ -32,7 +32,7 @@ from headwater.sync.lists.documents import Documents
 from headwater.sync.lists.entries import ListContext, any_patches_alone
 from headwater.sync.options import Choice, SyncOptions, given_options
 from headwater.sync.packages.dump_documents import DumpLists
-from headwater.sync.reports import DIFFERENT, EXTRA, MISSING, SAME, AuditReport, Finding, SetAudit
+from headwater.sync.reports import DIFFERENT, EXTRA, MISSING, SAME, UNVERIFIABLE, AuditReport, Finding, SetAudit
 from headwater.sync.run import begin_work, open_transport, utcnow
 from headwater.sync.sets.discovery import DiscoveredSets, Discovery
 from headwater.sync.sets.moved_sets import check_source, match, rows_of, to_forget
@@ -198,7 +198,7 @@ class _Audit:
 # It needs nothing of who is between. What the first source lists now is expected; a file is found by the `via` of the
 # entry that it was copied by, and hashed again.
 
-_MOST_FINDINGS = 1_000
+_MOST_FINDINGS_THROUGH = 1_000  # of a set, that the report of an audit against the first source keeps
 
 
 def audit_through(
@@ -251,7 +251,7 @@ def _compared(root: Path, path: str | None, expected: str | None) -> tuple[str, 
     if path is None:
         return MISSING, None
     if algorithm not in HASHLIB:
-        return "unverifiable", None
+        return UNVERIFIABLE, None
     digest = digest_of_file(lambda: os.open(root / path, os.O_RDONLY | os.O_CLOEXEC), algorithm)
     if digest is None:
         return MISSING, None
@@ -263,7 +263,7 @@ def _count(result: SetAudit, finding: Finding, each: Callable[[Finding], object]
     setattr(result, finding.verdict, getattr(result, finding.verdict) + 1)
     if finding.verdict == SAME:
         result.same_by_hash += 1
-    elif len(result.findings) < _MOST_FINDINGS:
+    elif len(result.findings) < _MOST_FINDINGS_THROUGH:
         result.findings.append(finding)
     else:
         result.findings_are_cut = True
