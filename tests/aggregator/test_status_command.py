@@ -101,8 +101,10 @@ def test_what_is_the_configuration_of_a_service(tmp_path: Path, config: Path) ->
     other.write_text('state = "x"\nbase_url = "http://x/"\n[[set]]\nname = "a"\nfiles = "a"\n')
     broken = tmp_path / "broken.toml"
     broken.write_text("= 1")
-    found = [is_aggregation(str(one)) for one in (config, other, broken, tmp_path / "none.toml", tmp_path)]
-    assert found == [True, False, False, False, False]
+    endless = tmp_path / "endless.toml"
+    endless.write_text(f"state = {'1' * 5_000}")
+    asked = (config, other, broken, endless, tmp_path / "none.toml", tmp_path)
+    assert [is_aggregation(str(one)) for one in asked] == [True, False, False, False, False, False]
 
 
 def test_a_service_that_never_ran_is_told(tmp_path: Path) -> None:

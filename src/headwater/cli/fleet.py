@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
-import tomllib
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from headwater.aggregator.store import AggregatorStore
 from headwater.cli.output import json_document, json_line, lines_of_all, output_faults, printable, show, show_some
 from headwater.errors import UsageFault
 from headwater.quantities import human_octets, human_seconds
+from headwater.toml_files import read_toml
 
 _MOST_SHOWN = 100
 _REASONS = 10
@@ -29,8 +29,8 @@ def is_aggregation(place: str) -> bool:
     """Whether a file is the configuration of a service that follows sources, and not one of a source."""
     if not place.endswith(".toml"):
         return False
-    with suppress(OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        found = tomllib.loads(Path(place).read_text("utf-8"))
+    with suppress(UsageFault):
+        found = read_toml(Path(place), UsageFault)
         return "set" not in found and bool(_OWN_KEYS & found.keys())
     return False
 
