@@ -307,6 +307,9 @@ class StoreContract:
         assert (found.acknowledged, found.waiting, found.failures) == (1, 2, 0)
         store.set_position("index", 99)
         assert store.sink("index").acknowledged == 3
+        store.trim(at(10_000_000))
+        store.set_position("index", 3)
+        assert store.sink("index").waiting == 0, "what was removed is told to nobody"
         with pytest.raises(UnknownSource):
             store.set_position("nobody", 1)
 

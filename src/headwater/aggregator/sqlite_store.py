@@ -274,11 +274,8 @@ class SqliteStore:
     def set_position(self, name: str, number: int) -> None:
         with self._write() as t:
             _sink(t, name)
-            t.run(
-                "UPDATE sinks SET acknowledged = min(?, (SELECT coalesce(max(number), 0) FROM events)),"  # noqa: S608
-                f" {_RESET} WHERE name = ?",
-                (number, name),
-            )
+            values = min(number, _last_number(t)), name
+            t.run(f"UPDATE sinks SET acknowledged = ?, {_RESET} WHERE name = ?", values)  # noqa: S608
 
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetter]:
         query = "SELECT letter FROM dead_letters WHERE sink = ? ORDER BY number DESC LIMIT ?"
