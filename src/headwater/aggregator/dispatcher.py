@@ -23,6 +23,7 @@ from headwater.aggregator.configuration import AggregatorConfig
 from headwater.aggregator.life import RunOutcome
 from headwater.aggregator.schedule import RunPlace, begins_long, give_way, starts, turn_of
 from headwater.aggregator.source_run import RunOrder, end_run, windows_for
+from headwater.aggregator.status import LOCK
 from headwater.aggregator.store import AggregatorStore, LeaseLost, RunRecord, SourceState, broken_off
 from headwater.aggregator.template_process import TemplateProcess
 from headwater.errors import Exit, HeadwaterError, StoreFault, as_fault, disk_fault
@@ -68,7 +69,7 @@ def lock_state(config: AggregatorConfig) -> int:
     """
     config.home.mkdir(parents=True, exist_ok=True)
     try:
-        return waited_for(lock_exclusive, config.home / "lock", _LOCK_SECONDS)
+        return waited_for(lock_exclusive, config.home / LOCK, _LOCK_SECONDS)
     except LockHeld as cause:
         raise StoreFault("another service works on this state", code="HW-OWN-01", where=str(config.state)) from cause
 
@@ -96,7 +97,9 @@ class Dispatcher:
         self._fault: str | None = None
         self._has_room = True
         store.release(self._worker, now())
-        self._template = TemplateProcess()
+        self.template = TemplateProcess()
+        """The process that forks runs."""
+
         self.use(config)
 
     def use(self, config: AggregatorConfig) -> None:
@@ -105,11 +108,6 @@ class Dispatcher:
         self._config = config
         self._sources = {one.name: one for one in config.sources if one.enabled}
         self._seen = None
-
-    @property
-    def template(self) -> TemplateProcess:
-        """The process that forks runs."""
-        return self._template
 
     def work(self, stopped: threading.Event, looked: Callable[[], None] = lambda: None) -> None:
         """Run what is due until the event; `looked` is called at each look."""
@@ -144,10 +142,10 @@ class Dispatcher:
         What is wanted gives way to nothing. Raises StoreFault, and OSError where no process is to be had.
         """
         self._hear()
-        if self._template.has_ended:
+        if self.template.has_ended:
             following = TemplateProcess()
-            self._template.close()
-            self._template = following
+            self.template.close()
+            self.template = following
         self._record_ends()
         now, running = self._now(), {one.order.run.name for one in self._running.values()}
         due = [one for one in self._changed_states() if one.name not in running]
@@ -199,7 +197,7 @@ class Dispatcher:
         place = RunPlace(name=source.name, number=run.number, began=moment, turn=turn, is_long=begins_long(state))
         order = RunOrder(run=run, source=source, state=str(self._config.state), hosts=self._config.hosts)
         self._running[run.number] = _Running(order=order, place=place, deadline=moment + source.deadline + self._grace)
-        self._template.send(run.number, order=msgspec.json.encode(order))
+        self.template.send(run.number, order=msgspec.json.encode(order))
         return True
 
     def _watch(self, waiting: int) -> None:
@@ -210,24 +208,24 @@ class Dispatcher:
             one = self._running[place.number]
             one.deadline = min(one.deadline, now + self._grace)
             one.killed_for = ""
-            self._template.send(place.number, signal.SIGTERM)
+            self.template.send(place.number, signal.SIGTERM)
         for one in self._running.values():
             if now >= one.deadline:
                 one.deadline = now + self._grace
                 if one.killed_for is None:
                     deadline = human_seconds(one.order.source.deadline)
                     one.killed_for = f"the run was killed: it did not end by its deadline of {deadline}"
-                self._template.send(one.order.run.number, signal.SIGKILL)
+                self.template.send(one.order.run.number, signal.SIGKILL)
 
     def _wait(self, seconds: float) -> None:
-        select.select([self._template], [], [], seconds)
+        select.select([self.template], [], [], seconds)
 
     def _hear(self) -> None:
         """Take note of runs whose processes have ended: all of them, where the template has."""
-        ended = self._template.hear()
+        ended = self.template.hear()
         for number, one in self._running.items():
             if one.code is None:
-                one.code = ended.get(number, -signal.SIGKILL if self._template.has_ended else None)
+                one.code = ended.get(number, -signal.SIGKILL if self.template.has_ended else None)
 
     def _record_ends(self) -> None:
         """Record all ends; what a store that takes nothing refuses stays for the next time. Raises StoreFault."""
@@ -266,11 +264,11 @@ class Dispatcher:
         until = self._clock() + seconds
         for one in self._running.values():
             one.place.is_stopping = True
-            self._template.send(one.order.run.number, signal.SIGTERM)
+            self.template.send(one.order.run.number, signal.SIGTERM)
         while any(one.code is None for one in self._running.values()) and (left := until - self._clock()) > 0:
             self._wait(min(left, LOOK_SECONDS))
             self._hear()
-        self._template.close()
+        self.template.close()
         self._hear()
         try:
             self._record_ends()

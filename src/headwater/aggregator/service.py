@@ -60,7 +60,6 @@ class FollowingService:
     def begin(self) -> None:
         """Begin to deliver, to show and to alert. Raises UsageFault for what cannot be as it is configured."""
         config = self.config
-        self._check(config)
         self._sinks = SinkThreads(config, self.store, opened, self._hear)
         self._sinks.start()
         self._begin(AlertService(config, self.store, on_fault=self._note))
@@ -100,13 +99,13 @@ class FollowingService:
         if self._looked - self._trimmed > _TRIM_SECONDS:
             self._trimmed = self._looked
             try:
-                self.store.trim(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.config.keep_events))
+                self.store.trim(utcnow() - dt.timedelta(seconds=self.config.keep_events))
             except HeadwaterError as fault:  # the disk is full, for one
                 self._note(fault)
 
     def use(self, config: AggregatorConfig) -> None:
         """Go on by another configuration, which is of the same state. Whatever it raises, the old one goes on."""
-        self._check(config)
+        self._check_state(config)
         sinks = SinkThreads(config, self.store, opened, self._hear)
         self.dispatcher.use(config)
         self.config = config
@@ -117,17 +116,17 @@ class FollowingService:
         for part in self._parts:
             part.use(config)
 
-    def _check(self, config: AggregatorConfig) -> None:
-        """Raises UsageFault for a configuration by which this service cannot go on."""
+    def _check_state(self, config: AggregatorConfig) -> None:
+        """Raises UsageFault for a configuration of another state."""
         if os.path.realpath(config.state) != os.path.realpath(self.config.state):
             raise UsageFault("the state of a service that runs cannot change", where=str(config.path))
-        for one in config.sinks:
-            with faults_in(config.path):
-                opened(one, config.state).close()
 
     def _reload(self, config: AggregatorConfig) -> None:
         """Let the main thread read this configuration again. Raises UsageFault where the old one would go on."""
-        self._check(config)
+        self._check_state(config)
+        for one in config.sinks:
+            with faults_in(config.path):
+                opened(one, config.state).close()
         os.kill(os.getpid(), signal.SIGHUP)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, Protocol
 
 import msgspec
 
-from headwater.aggregator.configuration import AggregatorConfig, SinkConfig
+from headwater.aggregator.configuration import AggregatorConfig, SinkConfig, faults_in
 from headwater.aggregator.events import Quarantine, held_event
 from headwater.aggregator.store import AggregatorStore, DeadLetter, Event, SinkState, UnknownSource
 from headwater.errors import StoreFault, as_fault
@@ -75,6 +75,7 @@ _POLL_SECONDS: Final = 0.5
 _READ: Final = 1_000  # events at a time, where filters leave many out
 _PAUSES: Final = Backoff(1.0, 300.0)
 _AHEAD: Final = 100  # later events, at least, with which a sink may show that it is at work
+_LONGEST_ASKED_SECONDS: Final = 3_600.0  # a sink that says years is asked again all the same
 _FAULT_SECONDS: Final = 5.0  # after which a store is asked again that could not be read or written
 
 
@@ -270,7 +271,9 @@ class SinkThreads:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         for one in config.sinks:
-            delivery = Delivery(config, one.name, opened(one, config.state, self._stopped), store, listener=listener)
+            with faults_in(config.path):
+                sink = opened(one, config.state, self._stopped)
+            delivery = Delivery(config, one.name, sink, store, listener=listener)
             name = f"headwater-sink-{one.name}"
             self._threads.append(threading.Thread(target=delivery.run, args=(self._stopped,), name=name, daemon=True))
         for left in store.enrol_sinks([one.name for one in config.sinks], dt.datetime.now(dt.UTC)):
@@ -293,7 +296,6 @@ class SinkThreads:
 # replay
 
 _HELD_BATCH: Final = 500
-_LONGEST_ASKED_SECONDS: Final = 3_600.0  # a sink that says years is asked again all the same
 _ALL: Final = 1_000_000_000
 
 
