@@ -20,7 +20,7 @@ Windows = tuple[tuple[int, int], ...]
 def windows_of(text: str | None) -> Windows:
     """The windows of a text such as 22:00-06:00, or of several with commas. Raises UsageFault."""
     found = []
-    for part in (text or "").split(",") if text is not None else ():
+    for part in () if text is None else text.split(","):
         match = _WINDOW.fullmatch(part.strip())
         if match is None or match.group(1, 2) == match.group(3, 4):
             raise UsageFault(f"window: {text!r:.60} is no window, such as 22:00-06:00")

@@ -217,7 +217,8 @@ def _counts(fleet: FleetStatus) -> str:
 def deliver(rule: AlertRule, message: AlertMessage) -> None:
     """Deliver a message by the way of its rule. Raises AlertNotDelivered.
 
-    A command gets the message as JSON on its standard input, and its first line in HEADWATER_SUBJECT.
+    A command gets the message as JSON on its standard input, the name of the rule in HEADWATER_ALERT, and the subject
+    in HEADWATER_SUBJECT.
     """
     body = msgspec.json.encode(message)
     with _faults_of(rule, message.subject):

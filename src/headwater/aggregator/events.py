@@ -1,7 +1,7 @@
 """Events of the journal: made of what runs have done, read by programs, and judged before a sink gets them.
 
-A quarantine rule compares what a source says of a record with the file in
-the copy: repositories answer with error pages, empty files and cut documents, and an index would take them for records.
+A quarantine rule compares what a source says of a record with the file in the copy: repositories answer with error
+pages, empty files and cut documents, and an index would take them for records.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ from headwater.http.server import MakeServer, ServerLimits, ServerThread, addres
 from headwater.notify.hub.policy import RequestRefusal
 from headwater.sync.run import utcnow
 
-_PORT: Final = 8_600
 _LONGEST_TARGET: Final = 4_096
 _FORM_OCTETS: Final = 32 << 10
 _MOST_FIELDS: Final = 20
@@ -139,7 +138,8 @@ class Pages:
 
         `is_alive`: whether the service does its work; `reload` lets it go on by a configuration that was read again.
         """
-        host, port = listen_address(config.listen or str(_PORT))
+        assert config.listen is not None
+        host, port = listen_address(config.listen)
         self._socket, self._host = listen(host, port), host.lower()
         self._is_local = ip_address(self._socket.getsockname()[0]).is_loopback
         self._config, self._store, self._on_fault = config, store, on_fault

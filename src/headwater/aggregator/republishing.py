@@ -52,7 +52,8 @@ class RepublishedSet(NamedTuple):
 def is_published(state: SourceState, source: FollowedSource | None, rule: PublishRule) -> bool:
     """Whether the copy of a source is published: all are, or those with one of the rule's tags; none that is deleted.
 
-    A source that is paused, fails or is no longer in the file stays published.
+    A source that is paused or fails stays published; so does one that is no longer in the file, unless the rule has
+    tags.
     """
     if state.retirement is Retirement.DELETE:
         return False

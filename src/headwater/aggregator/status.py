@@ -172,8 +172,8 @@ def source_status(
     """The state of a source at `now`, of which the file may say nothing any more (`followed` is None)."""
     age = None if state.sound_at is None else max(0.0, (now - state.sound_at).total_seconds())
     allowed = _allowed_seconds(followed, state, last)
-    is_due = running is None and is_alive and state.next_at is not None
-    overdue = is_due and state.next_at is not None and (now - state.next_at).total_seconds() > allowed
+    late = 0.0 if state.next_at is None else (now - state.next_at).total_seconds()
+    overdue = running is None and is_alive and late > allowed
     verdict = _verdict(followed, state, is_stale=overdue or (age is not None and age > allowed))
     if verdict is SourceVerdict.FOLLOWING and last is not None and _has_doubts(last):
         verdict = SourceVerdict.DEGRADED

@@ -92,7 +92,7 @@ class Run(ToDict, msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     began_at: dt.datetime
     lease_until: dt.datetime
-    kind: str = "sync"  # sync, audit, repair
+    kind: str = "sync"  # sync, audit, retire
 
     def ended(self, at: dt.datetime, exit_status: int, **more: Any) -> RunRecord:
         """The record of this run, which has ended at `at`; `more` are other fields of the record."""
@@ -233,7 +233,7 @@ class AggregatorStore(Protocol):
         """Remember sources (name, url) that are new, due at once; a changed url is noted. Others stay as they are."""
 
     def sources(self) -> list[SourceState]:
-        """All sources that were ever enrolled and not forgotten, by name."""
+        """All sources that were ever enrolled, by name."""
 
     def source(self, name: str) -> SourceState | None:
         """One source."""
