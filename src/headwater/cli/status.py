@@ -206,8 +206,8 @@ def command(
     cannot be written.
 
     Of a service, PLACE is its configuration; the name of one source may follow. Exit statuses: 0 all is well; 1 a
-    source is out of date or paused; 3 one fails; 4 one is degraded or waits for you, or a sink fails; 5 one is new, or
-    its first copy is not complete; 6 no service runs, the copies are not published, or no room.
+    source is out of date or paused; 3 one fails; 4 one is degraded or waits for you, or a sink fails; 5 one has
+    no whole copy yet; 6 no service runs, nothing is published, or no room.
 
     For several places it shows one table, with the sum of the copies. The exit status is the first of 6, 3, 5, 2
     (nothing is there), 4 and 1 that occurs.
